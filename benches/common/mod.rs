@@ -1,0 +1,8 @@
+//! What both benchmarks stand on: a server, loaded databases, a bare client, graphile_worker's program and the report.
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+pub mod bed;
+pub mod client;
+pub mod graphile;
+pub mod load;
+pub mod report;
