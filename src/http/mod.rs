@@ -1,0 +1,3 @@
+//! What others ask this process over HTTP.
+
+pub mod probes;
