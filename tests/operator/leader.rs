@@ -1,0 +1,68 @@
+//! Two operators: one acts, the other takes over warm, and the first one does nothing when it comes back.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+use sluice::api::ingest_task::State;
+use sluice::domain::task;
+
+use crate::scene::Scene;
+
+/// From the loss of the leader to the next task that is taken.
+const TAKEOVER_MAX: Duration = Duration::from_secs(15);
+
+async fn holder(scene: &Scene) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(scene.client.clone(), &scene.namespace.name);
+    leases.get("sluice-operator").await.expect("the Lease").spec?.holder_identity
+}
+
+#[tokio::test]
+async fn follower_takes_over_from_a_leader_that_died() {
+    let Some(mut scene) = Scene::new("died").await else { return };
+    let track_id = scene.accepted("one").await;
+    let follower = scene.another_operator();
+    let first = holder(&scene).await;
+    scene.kill_operator();
+    let begun = Instant::now();
+    scene.patch("one", json!({ "cancel": true })).await;
+    scene.wait_state("one", State::Cancelled).await;
+    let took = begun.elapsed();
+    assert!(took <= TAKEOVER_MAX, "{took:?}");
+    assert_ne!(holder(&scene).await, first);
+    assert_eq!(scene.row(track_id).await.state, task::State::Cancelled);
+    drop(follower);
+}
+
+#[tokio::test]
+async fn leader_that_stood_still_does_nothing_when_it_is_back() {
+    let Some(scene) = Scene::new("frozen").await else { return };
+    scene.accepted("one").await;
+    let follower = scene.another_operator();
+    let first = holder(&scene).await;
+    scene.signal("STOP");
+    let begun = Instant::now();
+    let two = scene.accepted("two").await;
+    let took = begun.elapsed();
+    assert!(took <= TAKEOVER_MAX, "{took:?}");
+    let second = holder(&scene).await;
+    assert_ne!(second, first);
+
+    scene.signal("CONT");
+    scene.patch("one", json!({ "suspend": true })).await;
+    scene.patch("two", json!({ "cancel": true })).await;
+    scene.wait_condition("one", "LanePermitted", "False", "Suspended").await;
+    scene.wait_state("two", State::Cancelled).await;
+    let before = scene.writes().len();
+    let three = scene.accepted("three").await;
+    scene.finish(three).await;
+    scene.wait_condition("three", "Succeeded", "True", "Completed").await;
+    // One process wrote: two would have written twice, or met conflicts.
+    let later: Vec<_> = scene.writes().into_iter().skip(before).collect();
+    assert!(later.iter().all(|event| event.code < 300) && later.len() <= 2, "{} writes", later.len());
+    assert_eq!(scene.count_rows().await, 3);
+    assert_eq!(scene.row(two).await.state, task::State::Cancelled);
+    assert_eq!(holder(&scene).await, second);
+    drop(follower);
+}

@@ -1,0 +1,16 @@
+//! The operator as a process, with the least rights, against a real API server and a real Postgres. Tasks are run through
+//! the store, as a worker would.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod lanes;
+mod leader;
+mod pools;
+mod scene;
+mod task_admission;
+mod task_cancel;
+mod task_control;
+mod task_deletion;
+mod task_figures;
+mod task_mirror;
+mod task_outage;

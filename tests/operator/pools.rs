@@ -1,0 +1,255 @@
+//! WorkerPools: real workers, as many as the permitted work wants, and none removed while it is at work.
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use sluice::api::{WorkerPool, WorkerPoolStatus};
+use sluice::domain::task::TaskType;
+use sluice::store::Role;
+use sluice::store::enqueue::{NewTask, enqueue_many};
+use sqlx::Row;
+
+use crate::common::cluster::Cluster;
+use crate::scene::Scene;
+
+const IMAGE: &str = "sluice.test/worker:1";
+/// Pods start and end meanwhile.
+const LIMIT: Duration = Duration::from_secs(60);
+const DEPLOYMENT: &str = "deployment/sluice-default";
+
+/// Lets pods reach a server that listens on this machine alone. Answers the port; it ends with the process.
+fn forward(to: String) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for inside in listener.incoming().flatten() {
+            let Ok(outside) = TcpStream::connect(&to) else { continue };
+            for (mut from, mut into) in
+                [(inside.try_clone().expect("a handle"), outside.try_clone().expect("a handle")), (outside, inside)]
+            {
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    port
+}
+
+struct Pools {
+    scene: Scene,
+    pools: Api<WorkerPool>,
+    template: Value,
+}
+
+impl Pools {
+    async fn new(purpose: &str) -> Option<Self> {
+        let scene = Scene::new(purpose).await?;
+        scene.own().load(IMAGE, env!("CARGO_BIN_EXE_sluice"));
+        let url = scene.db.url(Role::Worker);
+        let (user, rest) = url.split_once('@').expect("a user");
+        let (server, database) = rest.split_once('/').expect("a database");
+        let port = forward(server.to_owned());
+        let template = json!({ "spec": { "containers": [{
+            "name": "worker",
+            "image": IMAGE,
+            "args": ["worker", "--test-handlers=all"],
+            "env": [
+                { "name": "HOST_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.hostIP" } } },
+                { "name": "DATABASE_URL", "value": format!("{user}@$(HOST_IP):{port}/{database}") },
+                { "name": "MAX_TASKS_PER_TENANT", "value": "0" },
+            ],
+        }] } });
+        Some(Self { pools: Api::namespaced(scene.client.clone(), &scene.namespace.name), scene, template })
+    }
+
+    async fn make(&self, name: &str, spec: Value) -> Result<WorkerPool, kube::Error> {
+        let mut spec = spec;
+        if spec["template"].is_null() {
+            spec["template"] = self.template.clone();
+        }
+        let object = json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "WorkerPool", "metadata": { "name": name }, "spec": spec,
+        });
+        self.pools.create(&PostParams::default(), &serde_json::from_value(object).expect("a pool")).await
+    }
+
+    async fn shown(&self, name: &str, is_so: impl Fn(&WorkerPoolStatus) -> bool) -> WorkerPoolStatus {
+        let begun = Instant::now();
+        loop {
+            let status = self.pools.get(name).await.expect("an answer").status.unwrap_or_default();
+            if is_so(&status) {
+                return status;
+            }
+            if begun.elapsed() >= LIMIT {
+                panic!("{name} is not as it should be: {status:#?}\n{}", self.scene.log());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn enqueue(&self, sleeps_ms: &[u64]) {
+        let task = |ms: &u64| NewTask {
+            payload: json!({ "handler": "sleep", "ms": ms }),
+            ..NewTask::new(TaskType::Insert, self.scene.namespace.name.clone())
+        };
+        let tasks: Vec<_> = sleeps_ms.iter().map(task).collect();
+        enqueue_many(&self.scene.worker, &tasks).await.expect("they are taken in");
+    }
+
+    async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query(sql).fetch_one(self.scene.db.admin()).await.expect(sql).get(0)
+    }
+
+    async fn all_completed(&self, count: i64) {
+        let begun = Instant::now();
+        let done = "select count(*) from sluice.tasks_archive where state = 'completed'";
+        while self.number(done).await < count {
+            assert!(begun.elapsed() < LIMIT, "the tasks do not end\n{}", self.scene.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn replicas(&self, wanted: u64) {
+        self.scene.namespace.wait(DEPLOYMENT, LIMIT, |it| it["spec"]["replicas"] == wanted);
+    }
+}
+
+fn says(status: &WorkerPoolStatus, type_: &str, value: &str, reason: &str) -> bool {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_);
+    found.is_some_and(|found| format!("{:?}", found.status) == value && found.reason == reason)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pool_scales_from_nothing_and_back_and_no_busy_worker_goes() {
+    let Some(mut pools) = Pools::new("scale").await else { return };
+    let spec = json!({
+        "delivery": "bridged", "maxReplicas": 3, "threads": 2, "scaleDownDelaySeconds": 1, "drainSeconds": 10,
+    });
+    pools.make("default", spec).await.expect("it is made");
+    let idle = pools.shown("default", |status| says(status, "Ready", "True", "UpToDate")).await;
+    assert_eq!(idle.desired_replicas, Some(0));
+    pools.replicas(0);
+
+    // Some outlive a drain: 12 s, and a worker that was told to end has 10 s.
+    let begun = Instant::now();
+    pools.enqueue(&[200, 200, 3_000, 12_000, 12_000, 12_000]).await;
+    pools.replicas(3);
+    println!("scaled {:?} after the first pending row", begun.elapsed());
+    pools.shown("default", |status| status.ready_replicas == Some(3)).await;
+
+    // By hand, while all are wanted: set back.
+    pools.scene.namespace.kubectl(&["scale", DEPLOYMENT, "--replicas=4"]);
+    pools.replicas(3);
+
+    pools.all_completed(6).await;
+    let attempts = "select max(attempt)::bigint from sluice.tasks_archive";
+    assert_eq!(pools.number(attempts).await, 1, "an attempt was taken from a worker");
+    assert_eq!(pools.number("select count(*) from sluice.task_events where kind in ('released', 'lost')").await, 0);
+    pools.replicas(0);
+    let is_scaled = |status: &_| ["NothingToDo", "MatchesDemand"].iter().any(|why| says(status, "Scaled", "True", why));
+    let is_down = |status: &WorkerPoolStatus| (status.replicas, status.demand) == (Some(0), Some(0));
+    pools.shown("default", |status| is_down(status) && is_scaled(status)).await;
+
+    // Another process looks at everything anew; only what is new makes it write.
+    pools.shown("default", |status| says(status, "Ready", "True", "UpToDate")).await;
+    pools.scene.stop_operator();
+    let before = pools.scene.writes().len();
+    pools.scene.start_operator();
+    let bad =
+        json!({ "template": { "spec": { "containers": [{ "name": "worker", "image": IMAGE, "ports": "none" }] } } });
+    pools.make("bad", bad).await.expect("it is made");
+    let refused = pools.shown("bad", |status| says(status, "TemplateValid", "False", "TemplateRefused")).await;
+    assert!(refused.summary.is_some_and(|summary| summary.contains("ports")));
+    let of_first =
+        |event: &&crate::common::cluster::AuditEvent| ["default", "sluice-default"].contains(&event.name.as_str());
+    let writes = pools.scene.writes();
+    let later: Vec<_> =
+        writes.iter().skip(before).filter(of_first).map(|event| (&event.verb, &event.resource)).collect();
+    assert!(later.is_empty(), "{later:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollout_under_load_loses_no_attempt() {
+    let Some(pools) = Pools::new("rollout").await else { return };
+    let spec = json!({
+        "delivery": "bridged", "minReplicas": 2, "maxReplicas": 2, "threads": 4, "drainSeconds": 5,
+    });
+    pools.make("default", spec).await.expect("it is made");
+    pools.shown("default", |status| status.ready_replicas == Some(2)).await;
+    pools.enqueue(&[400; 60]).await;
+    pools.scene.namespace.kubectl(&["rollout", "restart", DEPLOYMENT]);
+    pools.enqueue(&[700; 30]).await;
+    pools.scene.namespace.kubectl(&["rollout", "status", DEPLOYMENT, "--timeout=60s"]);
+    pools.all_completed(90).await;
+    let lost = "select coalesce(sum(lost_leases + failures), 0)::bigint from sluice.tasks_archive";
+    assert_eq!(pools.number(lost).await, 0);
+    let restarted = pools.scene.namespace.get(DEPLOYMENT).expect("it is there");
+    assert!(
+        restarted
+            .pointer("/spec/template/metadata/annotations")
+            .is_some_and(|it| it.to_string().contains("restartedAt"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn boot_rule_holds_a_pool_that_an_older_schema_let_through() {
+    let Some(pools) = Pools::new("boot").await else { return };
+    let against = json!({ "maxReplicas": 3, "minReplicas": 2 });
+    let refused = pools.make("default", against.clone()).await.expect_err("it is refused").to_string();
+    assert!(refused.contains("spec.maxReplicas") && refused.contains("bridged"), "{refused}");
+
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations";
+    let patch_schema = |operation: Value| {
+        let patch = json!([operation]).to_string();
+        let name = "crd/workerpools.sluice.dev";
+        Cluster::shared().admin().run(&["patch", name, "--type=json", &format!("--patch={patch}")]);
+    };
+    let crd: Value =
+        serde_json::from_str(&Cluster::shared().admin().run(&["get", "crd/workerpools.sluice.dev", "--output=json"]))
+            .expect("JSON");
+    let rules = crd.pointer(schema).expect("rules").clone();
+    patch_schema(json!({ "op": "remove", "path": schema }));
+    let begun = Instant::now();
+    // The API server takes the new schema in after a moment.
+    while pools.make("default", against.clone()).await.is_err() {
+        assert!(begun.elapsed() < LIMIT, "the relaxed schema does not hold");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let held =
+        pools.shown("default", |status| says(status, "DeliveryRule", "False", "DeliveryLocalWithReplicas")).await;
+    assert_eq!(held.desired_replicas, Some(1));
+    pools.shown("default", |status| status.ready_replicas == Some(1)).await;
+    pools.enqueue(&[100; 20]).await;
+    pools.all_completed(20).await;
+    let deployment = pools.scene.namespace.get(DEPLOYMENT).expect("it is there");
+    assert_eq!(deployment["spec"]["replicas"], 1);
+    // Only now: a status of an object that breaks a rule of its schema is not taken.
+    patch_schema(json!({ "op": "add", "path": schema, "value": rules }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pool_of_jobs_runs_one_pod_for_each_attempt() {
+    let Some(pools) = Pools::new("jobs").await else { return };
+    let spec = json!({ "mode": "Job", "delivery": "bridged", "maxReplicas": 2 });
+    pools.make("default", spec).await.expect("it is made");
+    pools.shown("default", |status| says(status, "TemplateValid", "True", "TemplateAccepted")).await;
+    pools.enqueue(&[300; 4]).await;
+    pools.all_completed(4).await;
+    assert_eq!(pools.number("select max(attempt)::bigint from sluice.tasks_archive").await, 1);
+    let jobs: Value =
+        serde_json::from_str(&pools.scene.namespace.kubectl(&["get", "jobs", "--output=json"])).expect("JSON");
+    assert_eq!(jobs["items"].as_array().map(Vec::len), Some(4));
+    assert!(pools.scene.namespace.get(DEPLOYMENT).is_none());
+
+    // To workers: the template, the row and the work stay the same.
+    let patch = json!({ "spec": { "mode": "Deployment" } });
+    pools.pools.patch("default", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("it is taken");
+    pools.enqueue(&[100; 2]).await;
+    pools.all_completed(6).await;
+}

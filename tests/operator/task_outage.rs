@@ -1,0 +1,71 @@
+//! The database goes and comes back; an object does not parse; a status is overwritten.
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use sluice::api::ingest_task::State;
+use sluice::domain::task;
+
+use crate::common::cluster::Cluster;
+use crate::scene::{Scene, condition};
+
+#[tokio::test]
+async fn database_that_is_away_is_said_and_what_was_asked_is_done_when_it_is_back() {
+    let Some(mut scene) = Scene::with_private_server("away").await else { return };
+    let track_id = scene.accepted("one").await;
+    scene.run(track_id).await;
+    scene.db.server().stop().expect("the server stops");
+    scene.patch("one", json!({ "cancel": true })).await;
+    scene.create("new", json!({ "type": "Insert", "source": { "text": "x" } })).await;
+    for name in ["one", "new"] {
+        let is_said = async || {
+            let status = scene.get(name).await.and_then(|task| task.status).unwrap_or_default();
+            condition(&status, "Reconciling").is_some_and(|(_, reason)| reason == "DatabaseUnavailable")
+        };
+        scene.until("nothing is said of the database", is_said).await;
+    }
+    scene.db.server().start_again().expect("the server starts");
+    scene.wait_state("one", State::Stopping).await;
+    scene.wait_state("new", State::Pending).await;
+    assert_eq!(scene.row(track_id).await.state, task::State::Stopping);
+}
+
+#[tokio::test]
+async fn status_that_somebody_overwrites_is_put_right() {
+    let Some(scene) = Scene::new("overwritten").await else { return };
+    scene.accepted("one").await;
+    let wrong = json!({ "status": { "state": "completed", "observedRev": 1, "summary": "lies" } });
+    scene.tasks.patch_status("one", &PatchParams::default(), &Patch::Merge(&wrong)).await.expect("the patch");
+    scene.wait("one", |status| status.state == Some(State::Pending) && status.summary.as_deref() != Some("lies")).await;
+}
+
+#[tokio::test]
+async fn object_that_does_not_parse_stops_no_other_and_is_named() {
+    let Some(mut scene) = Scene::new("unreadable").await else { return };
+    scene.accepted("before").await;
+    let bad = r#"{apiVersion: sluice.dev/v1alpha1, kind: IngestTask, metadata: {name: bad}, spec: {type: Unheard, source: {text: x}}}"#;
+    let types = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum";
+    let crd = |patch: &str| {
+        let patch = format!("--patch={patch}");
+        Cluster::shared().admin().run(&["patch", "crd/ingesttasks.sluice.dev", "--type=json", &patch]);
+    };
+    let definition: serde_json::Value =
+        serde_json::from_str(&Cluster::shared().admin().run(&["get", "crd/ingesttasks.sluice.dev", "--output=json"]))
+            .expect("a definition");
+    let allowed = definition.pointer(types).expect("the types").clone();
+    // As an older or newer version may have left it.
+    crd(&format!(r#"[{{"op": "remove", "path": "{types}"}}]"#));
+    scene.until("the relaxed schema does not take it", async || scene.namespace.try_apply(bad).is_ok()).await;
+    crd(&format!(r#"[{{"op": "add", "path": "{types}", "value": {allowed}}}]"#));
+    let is_named = async || {
+        let selector = "--field-selector=involvedObject.name=bad,reason=Unreadable";
+        scene.namespace.kubectl(&["get", "events", selector, "--output=name"]).lines().count() > 0
+    };
+    scene.until("no event names the object", is_named).await;
+    let after = scene.accepted("after").await;
+    scene.finish(after).await;
+    scene.wait_state("after", State::Completed).await;
+    // One that meets it at its start.
+    scene.stop_operator();
+    scene.start_operator();
+    scene.accepted("later").await;
+}
