@@ -1,0 +1,3 @@
+-- Final: taking it back changes nothing.
+obj.spec.cancel = true
+return obj

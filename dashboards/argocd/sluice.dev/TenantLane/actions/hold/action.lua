@@ -1,0 +1,3 @@
+-- Nothing new starts; running work goes on.
+obj.spec.policy = "Hold"
+return obj

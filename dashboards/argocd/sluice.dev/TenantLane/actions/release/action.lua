@@ -1,0 +1,3 @@
+obj.spec.policy = "None"
+obj.spec.policyReason = nil
+return obj

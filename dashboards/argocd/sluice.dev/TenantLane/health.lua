@@ -1,0 +1,42 @@
+-- Healthy: its limits hold. Suspended: somebody holds it. Degraded: it has no effect.
+local status = obj.status or {}
+
+local function condition(name)
+  for _, c in ipairs(status.conditions or {}) do
+    if c.type == name then
+      return c
+    end
+  end
+  return {}
+end
+
+local function told(c)
+  if c.message ~= nil and c.message ~= "" then
+    return c.message
+  end
+  return c.reason
+end
+
+local function hs(health, message)
+  return { status = health, message = message or status.summary or "" }
+end
+
+if status.observedGeneration == nil or status.observedGeneration < obj.metadata.generation then
+  return hs("Progressing", "the operator has not seen this version yet")
+end
+for _, name in ipairs({ "Accepted", "Ready" }) do
+  local c = condition(name)
+  if c.status == "False" and condition("Reconciling").status ~= "True" then
+    return hs("Degraded", told(c))
+  end
+end
+if condition("Stalled").status == "True" then
+  return hs("Degraded", told(condition("Stalled")))
+end
+if condition("Held").status == "True" then
+  return hs("Suspended", told(condition("Held")))
+end
+if condition("Ready").status == "True" then
+  return hs("Healthy")
+end
+return hs("Progressing")
