@@ -1,0 +1,32 @@
+//! One file a task type.
+
+mod deletion;
+mod insert;
+mod knowledge_injection;
+mod reindex;
+mod upload;
+mod workspace_wipe;
+
+use std::sync::Arc;
+
+use super::source::SourceSettings;
+use super::sweeping::Sweeper;
+use crate::domain::task::TaskType;
+use crate::store::ingest::Place;
+use crate::worker::{Context, Handlers};
+
+/// All that there are; a task of another type fails as `unsupported_type`.
+pub fn handlers(sources: SourceSettings) -> Handlers {
+    let sweeper = Arc::new(Sweeper::default());
+    Handlers::new()
+        .on(TaskType::Upload, upload::Upload { sources: sources.clone() })
+        .on(TaskType::Insert, insert::Insert { sources, sweeper: Arc::clone(&sweeper) })
+        .on(TaskType::Reindex, reindex::Reindex)
+        .on(TaskType::KnowledgeInjection, knowledge_injection::KnowledgeInjection)
+        .on(TaskType::Deletion, deletion::Deletion { sweeper })
+        .on(TaskType::WorkspaceWipe, workspace_wipe::WorkspaceWipe)
+}
+
+fn place(context: &Context) -> Place {
+    Place::new(&context.task.tenant, context.task.workspace.as_deref())
+}

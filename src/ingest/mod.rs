@@ -1,0 +1,17 @@
+//! The pipeline: what the worker's handlers do with documents. docs/pipeline.md tells what each stage writes.
+//!
+//! `source` reads what a task names, `chunk` cuts it, a provider (`builtin`) extracts and embeds, `publish` makes a
+//! generation of it; each file of `handlers` is one task type.
+
+pub mod builtin;
+pub mod chunk;
+mod graph;
+mod handlers;
+mod publish;
+mod source;
+mod stages;
+mod sweeping;
+pub mod text;
+
+pub use handlers::handlers;
+pub use source::SourceSettings;

@@ -1,0 +1,239 @@
+//! What a task's payload says of its content, and which document it is about.
+
+mod file;
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use url::Url;
+use uuid::Uuid;
+
+use self::file::FileError;
+use super::text::{self, MARKDOWN_MAX_BYTES};
+use crate::domain::failure::FailureClass;
+use crate::worker::{Context, NotDone, Task};
+
+/// Of a title, in characters.
+const TITLE_MAX_CHARS: usize = 500;
+const PDF_MAGIC: &[u8] = b"%PDF-";
+/// Of characters that were no UTF-8: with more, it is no text. One in so many.
+const BROKEN_ONE_IN: usize = 10;
+
+/// What a worker may read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceSettings {
+    /// Files below it; `None`: no files.
+    pub file_root: Option<PathBuf>,
+}
+
+/// What a person or a resource says of a document's content. All that is not here is refused: a misspelt field must not be
+/// taken for none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SourcePayload {
+    /// Text or markdown.
+    pub text: Option<String>,
+    /// Where text or markdown is: `file:///…`, below the worker's root.
+    pub url: Option<String>,
+    pub title: Option<String>,
+    /// Of a document that is there; the task's own, if it names one.
+    pub document_id: Option<Uuid>,
+    /// Of a content that an earlier task took in.
+    pub content_id: Option<i64>,
+}
+
+/// Text that a task brought, cleaned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenText {
+    pub title: Option<String>,
+    pub markdown: String,
+    /// For people.
+    pub source: String,
+}
+
+impl SourcePayload {
+    pub fn has_text(&self) -> bool {
+        self.text.is_some() || self.url.is_some()
+    }
+
+    /// `None` if the payload names no text.
+    pub async fn given_text(&self, context: &Context, settings: &SourceSettings) -> Result<Option<GivenText>, NotDone> {
+        match (&self.text, &self.url) {
+            (None, None) => Ok(None),
+            (Some(text), None) => self.given(text::clean(text), "text".to_owned()).map(Some),
+            (None, Some(url)) => {
+                let path = file_path(url)?;
+                let root = settings.file_root.clone();
+                let reading = tokio::task::spawn_blocking(move || file::read(root.as_deref(), &path));
+                let bytes = context.unless_stopped(reading).await??.map_err(FileError::into_not_done)?;
+                self.given(text_of(&bytes)?, url.clone()).map(Some)
+            }
+            (Some(_), Some(_)) => {
+                Err(NotDone::failed(FailureClass::InvalidDocument, "text and url are set: leave one of them out"))
+            }
+        }
+    }
+
+    fn given(&self, markdown: String, source: String) -> Result<GivenText, NotDone> {
+        check_content(&markdown)?;
+        let title = self.title.as_deref().map(text::clean).filter(|title| !title.trim().is_empty());
+        let title = title.as_deref().or(text::first_heading(&markdown));
+        let title = title.map(|title| text::cut(title.trim(), TITLE_MAX_CHARS).to_owned());
+        Ok(GivenText { title, markdown, source })
+    }
+}
+
+/// Of a URL that this worker can read.
+fn file_path(url: &str) -> Result<PathBuf, NotDone> {
+    let url = Url::parse(url)
+        .map_err(|error| NotDone::failed(FailureClass::InvalidDocument, format!("url is no URL: {error}")))?;
+    if url.scheme() != "file" {
+        let message = format!("this worker reads no {} URLs: allowed is file", url.scheme());
+        return Err(NotDone::failed(FailureClass::SourceForbidden, message));
+    }
+    url.to_file_path().map_err(|()| {
+        NotDone::failed(FailureClass::InvalidDocument, "url names no local file: write it as file:///directory/name")
+    })
+}
+
+/// What is not even roughly text is not taken for it.
+fn text_of(bytes: &[u8]) -> Result<String, NotDone> {
+    if bytes.starts_with(PDF_MAGIC) {
+        let message = "it is a PDF, not text: use PdfProcessing";
+        return Err(NotDone::failed(FailureClass::InvalidDocument, message));
+    }
+    let text = text::from_bytes(bytes);
+    let broken = text.chars().filter(|character| *character == char::REPLACEMENT_CHARACTER).count();
+    if broken > text.chars().count() / BROKEN_ONE_IN {
+        let message = format!("it is no text in UTF-8: {broken} of its characters are none");
+        return Err(NotDone::failed(FailureClass::InvalidDocument, message));
+    }
+    Ok(text)
+}
+
+/// Whether there is something to ingest, and not too much of it.
+pub fn check_content(markdown: &str) -> Result<(), NotDone> {
+    if markdown.len() > MARKDOWN_MAX_BYTES {
+        let message =
+            format!("the text has {} bytes, at most {MARKDOWN_MAX_BYTES} are taken: split it", markdown.len());
+        return Err(NotDone::failed(FailureClass::DocumentTooLarge, message));
+    }
+    if !text::has_content(markdown) {
+        let message = "there is no letter and no digit in the text: nothing to ingest";
+        return Err(NotDone::failed(FailureClass::EmptyDocument, message));
+    }
+    Ok(())
+}
+
+/// The document that a task is about: its own, or its payload's, which may not differ.
+pub fn document_id(task: &Task, in_payload: Option<Uuid>) -> Result<Uuid, NotDone> {
+    let invalid = |message| Err(NotDone::failed(FailureClass::InvalidDocument, message));
+    match (task.document_id, in_payload) {
+        (Some(own), Some(other)) if own != other => {
+            invalid("documentId of the payload is not the task's document: leave one of them out")
+        }
+        (Some(id), _) | (None, Some(id)) => Ok(id),
+        (None, None) => invalid("the task names no document: set document_id"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::task::TaskType;
+    use crate::store::claim::Attempt;
+
+    fn given(payload: Value) -> Result<GivenText, NotDone> {
+        let payload = SourcePayload::deserialize(payload).expect("a payload");
+        payload.given(text::clean(payload.text.as_deref().expect("a text")), "text".to_owned())
+    }
+
+    fn class<T: std::fmt::Debug>(answer: Result<T, NotDone>) -> FailureClass {
+        match answer {
+            Err(NotDone::Failed { class, .. }) => class,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn text_is_cleaned_and_has_a_title() {
+        let rows = [
+            (json!({ "text": "# Plan\n\nGo\u{0}." }), Some("Plan"), "# Plan\n\nGo."),
+            (json!({ "text": "a", "title": " My \u{0}title " }), Some("My title"), "a"),
+            (json!({ "text": "a", "title": "  " }), None, "a"),
+            (json!({ "text": "a\r\nb" }), None, "a\nb"),
+        ];
+        for (payload, title, markdown) in rows {
+            let expected =
+                GivenText { title: title.map(str::to_owned), markdown: markdown.to_owned(), source: "text".to_owned() };
+            assert_eq!(given(payload.clone()).unwrap(), expected, "{payload}");
+        }
+    }
+
+    #[test]
+    fn text_with_nothing_in_it_or_too_much_is_refused() {
+        for empty in ["", " \n", "\u{0}", "***"] {
+            assert_eq!(class(given(json!({ "text": empty }))), FailureClass::EmptyDocument, "{empty:?}");
+        }
+        let large = "a".repeat(MARKDOWN_MAX_BYTES + 1);
+        assert_eq!(class(given(json!({ "text": large }))), FailureClass::DocumentTooLarge);
+    }
+
+    #[test]
+    fn urls_name_a_local_file_or_are_refused() {
+        let rows = [
+            ("file:///data/a%20b.md", Ok("/data/a b.md")),
+            ("file:///data/../etc/passwd", Ok("/etc/passwd")),
+            ("file:///data/%2e%2e/etc", Ok("/etc")),
+            ("file:///data/..%2fetc", Ok("/data/../etc")),
+            ("file://localhost/data/a", Ok("/data/a")),
+            ("file://elsewhere/data/a", Err(FailureClass::InvalidDocument)),
+            ("/data/a", Err(FailureClass::InvalidDocument)),
+            ("https://a.example/b", Err(FailureClass::SourceForbidden)),
+            ("s3://bucket/b", Err(FailureClass::SourceForbidden)),
+        ];
+        for (url, expected) in rows {
+            match expected {
+                Ok(path) => assert_eq!(file_path(url).unwrap(), PathBuf::from(path), "{url}"),
+                Err(expected) => assert_eq!(class(file_path(url)), expected, "{url}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        assert_eq!(text_of("caf\u{e9} au lait\0".as_bytes()).unwrap(), "caf\u{e9} au lait");
+        assert_eq!(text_of(b"a little broken \xff text").unwrap(), "a little broken \u{fffd} text");
+        assert_eq!(class(text_of(b"%PDF-1.7 ...")), FailureClass::InvalidDocument);
+        assert_eq!(class(text_of(&[0x89, b'P', 0xff, 0xfe, 0xfd, 0xfc, 0xff])), FailureClass::InvalidDocument);
+    }
+
+    #[test]
+    fn misspelt_fields_are_refused() {
+        let error = SourcePayload::deserialize(json!({ "txt": "a" })).unwrap_err().to_string();
+
+        assert!(error.contains("unknown field `txt`"), "{error}");
+    }
+
+    #[test]
+    fn a_task_and_its_payload_agree_on_the_document() {
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let task = |document_id| Task {
+            attempt: Attempt { track_id: one, number: 1 },
+            task_type: TaskType::Reindex,
+            tenant: "t".to_owned(),
+            workspace: None,
+            document_id,
+            payload: Value::Null,
+            timeout_secs: 1,
+            failures: 0,
+        };
+        assert_eq!(document_id(&task(Some(one)), None).unwrap(), one);
+        assert_eq!(document_id(&task(None), Some(one)).unwrap(), one);
+        assert_eq!(document_id(&task(Some(one)), Some(one)).unwrap(), one);
+        assert!(document_id(&task(Some(one)), Some(other)).is_err());
+        assert!(document_id(&task(None), None).is_err());
+    }
+}

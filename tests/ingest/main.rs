@@ -1,0 +1,15 @@
+//! The pipeline on a real worker and a real Postgres: what goes in comes out once, whole, and only where it belongs.
+
+mod bed;
+#[path = "../common/mod.rs"]
+mod common;
+mod documentation;
+mod documents;
+mod facts;
+mod gate;
+mod grants;
+mod isolation;
+mod resume;
+mod speed;
+mod stops;
+mod sweep;
