@@ -1,4 +1,4 @@
-# One static binary for operator, workers and migrations: docker build --tag registry.example.com/sluice:0.1.0 .
+# Operator, workers and migrations, and the converter that workers start: docker build --tag registry.example.com/sluice:0.1.0 .
 FROM rust:1.95-slim-bookworm AS build
 # `ring` compiles C for the target; /etc/ssl comes along for the databases and providers that are spoken to.
 RUN apt-get update \
@@ -14,12 +14,12 @@ RUN case "$TARGETARCH" in \
  && rustup target add "$(cat /target)"
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/build/target \
-    CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked --bin sluice --target "$(cat /target)" \
- && cp "target/$(cat /target)/release/sluice" /sluice
+    CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked --workspace --bins --target "$(cat /target)" \
+ && cp "target/$(cat /target)/release/sluice" "target/$(cat /target)/release/sluice-convert" /
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /sluice /sluice
+COPY --from=build /sluice /sluice-convert /
 # A number, so that Kubernetes can see that it is not root.
 USER 65532:65532
 ENTRYPOINT ["/sluice"]

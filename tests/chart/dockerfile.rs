@@ -33,7 +33,8 @@ fn image_is_built_with_the_compiler_that_the_crate_names() {
 fn builder_gets_every_file_that_cargo_reads() {
     let ignore = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let kept: Vec<_> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
-    for needed in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "migrations", "benches", "tests/postgres"] {
+    for needed in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "migrations", "benches", "convert", "tests/postgres"]
+    {
         assert!(kept.contains(&needed), "{needed} is not in .dockerignore");
     }
     for path in kept {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod cluster;
+pub mod pdf;
 pub mod postgres;
 pub mod proxy;
 pub mod wal;
