@@ -281,6 +281,10 @@ enum ValueError {
     Lease(#[from] LeaseOutOfRange),
     #[error("it must be an absolute path, such as /data/documents")]
     Directory,
+    #[error("it must be the absolute path of a program, such as /usr/local/bin/sluice-convert")]
+    Program,
+    #[error("allowed are networks with their length, such as 10.1.0.0/16, with commas between")]
+    Network,
     #[error("a pool's name has 1 to 253 characters")]
     Pool,
     #[error("it must be an address and a port, such as 0.0.0.0:8081")]

@@ -14,7 +14,7 @@ use crate::config::{
     DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, SourceArgs, TestHandlers, WorkerArgs, WorkerProcess,
 };
 use crate::http::probes::{self, Probes};
-use crate::ingest::{self, SourceSettings};
+use crate::ingest::{self, ConvertSettings, SourceSettings};
 use crate::store::claim::Attempt;
 use crate::store::status::{TaskStatus, task_status};
 use crate::store::{Database, PoolSettings, Role};
@@ -43,7 +43,11 @@ pub fn run(command: WorkerCommand, cpus: u32) -> anyhow::Result<ExitCode> {
     }
     let handlers = match &worker.test_handlers {
         Some(TestHandlers(types)) => test_handlers(types),
-        None => ingest::handlers(SourceSettings { file_root: source.file_root }),
+        None => {
+            let convert = ConvertSettings::new(source.converter, source.converter_memory_mib);
+            let SourceArgs { file_root, allowed_networks, .. } = source;
+            ingest::handlers(SourceSettings { file_root, allowed_networks }, convert)?
+        }
     };
     let health_listen = worker.health_listen;
     let settings = settings(database, worker, &process);

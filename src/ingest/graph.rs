@@ -98,7 +98,7 @@ pub fn entity_id(place: &Place, name_key: &str) -> Uuid {
     hashed(place, &["entity", name_key])
 }
 
-fn hashed(place: &Place, parts: &[&str]) -> Uuid {
+pub fn hashed(place: &Place, parts: &[&str]) -> Uuid {
     let mut hash = Sha256::new();
     for part in [place.tenant.as_str(), place.workspace.as_str()].iter().chain(parts) {
         // With its length, so that no two lists of parts run together.

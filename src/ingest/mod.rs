@@ -1,10 +1,11 @@
 //! The pipeline: what the worker's handlers do with documents. docs/pipeline.md tells what each stage writes.
 //!
-//! `source` reads what a task names, `chunk` cuts it, a provider (`builtin`) extracts and embeds, `publish` makes a
+//! `source` reads what a task names, `convert` makes text of PDFs, `chunk` cuts it, a provider (`builtin`) extracts and embeds, `publish` makes a
 //! generation of it; each file of `handlers` is one task type.
 
 pub mod builtin;
 pub mod chunk;
+mod convert;
 mod graph;
 mod handlers;
 mod publish;
@@ -13,5 +14,6 @@ mod stages;
 mod sweeping;
 pub mod text;
 
+pub use convert::ConvertSettings;
 pub use handlers::handlers;
 pub use source::SourceSettings;

@@ -1,6 +1,7 @@
 //! A database with short leases, a worker with the real handlers, and what they published.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use sluice::domain::delivery::WakeMode;
 use sluice::domain::lane::Cap;
 use sluice::domain::task::{State, TaskType};
-use sluice::ingest::SourceSettings;
+use sluice::ingest::{ConvertSettings, SourceSettings};
 use sluice::store::enqueue::{Enqueued, NewTask, enqueue};
 use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 use sluice::store::status::{TaskStatus, task_statuses};
@@ -34,6 +35,7 @@ pub struct Bed {
     pub operator: Database,
     /// What its workers may read.
     pub sources: SourceSettings,
+    pub convert: ConvertSettings,
 }
 
 /// Of a worker in the test's own process; given back when it is dropped.
@@ -61,6 +63,23 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Programs that it has started and that still run, by name.
+    pub fn children(&self) -> Vec<String> {
+        let entries = std::fs::read_dir("/proc").expect("a Linux");
+        let stats = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        stats.filter_map(|stat| child_of(&stat, self.0.id())).collect()
+    }
+}
+
+/// The name of a live process of this parent, by its line of proc(5).
+fn child_of(stat: &str, parent: u32) -> Option<String> {
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let is_live = fields.next() != Some("Z");
+    (is_live && fields.next()?.parse() == Ok(parent)).then(|| name.to_owned())
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended.
@@ -81,7 +100,8 @@ impl Bed {
             ..WorkerPoolSettings::default()
         };
         set_pool(&operator, "default", settings, None).await.expect("the pool's settings");
-        Self { db, operator, sources: SourceSettings::default() }
+        let convert = ConvertSettings { program: converter(), memory_mib: 1_024 };
+        Self { db, operator, sources: SourceSettings::default(), convert }
     }
 
     pub fn work(&self) -> Running {
@@ -89,15 +109,25 @@ impl Bed {
         let pace = Pace { poll: PACE, watch: PACE, upkeep: PACE, ..Pace::default() };
         let settings = WorkerSettings { wake_mode: WakeMode::Local, pace, ..WorkerSettings::new(url, SLOTS) };
         let shutdown = Shutdown::new();
-        let ended = tokio::spawn(run(settings, sluice::ingest::handlers(self.sources.clone()), shutdown.clone()));
+        let handlers = sluice::ingest::handlers(self.sources.clone(), self.convert.clone()).expect("handlers");
+        let ended = tokio::spawn(run(settings, handlers, shutdown.clone()));
         Running { shutdown, ended }
     }
 
     pub fn work_in_process(&self) -> Process {
+        self.work_with(&[])
+    }
+
+    /// With more of its environment.
+    pub fn work_with(&self, environment: &[(&str, &str)]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.arg("worker").env_clear().env("DATABASE_URL", self.db.url(Role::Worker));
         command.env("WORKER_THREADS", SLOTS.to_string()).env("SLUICE_LOG", "warn");
         command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(environment.iter().copied());
+        let networks: Vec<_> = self.sources.allowed_networks.iter().map(ToString::to_string).collect();
+        command.env("SLUICE_ALLOWED_NETWORKS", networks.join(","));
+        command.envs(self.sources.file_root.iter().map(|root| ("SLUICE_FILE_ROOT", root)));
         Process(command.spawn().expect("the binary was built for this test"))
     }
 
@@ -207,6 +237,13 @@ pub fn upload(tenant: &str, text: &str) -> NewTask {
 
 pub fn on(task_type: TaskType, tenant: &str, document_id: Uuid) -> NewTask {
     NewTask { document_id: Some(document_id), ..task(task_type, tenant, json!({})) }
+}
+
+/// Where the build leaves it, beside the other program.
+fn converter() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_sluice")).with_file_name("sluice-convert");
+    assert!(program.exists(), "the converter is not built: cargo build --workspace");
+    program
 }
 
 /// Markdown that makes so many chunks, each with words of its own.

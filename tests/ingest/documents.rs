@@ -141,7 +141,7 @@ async fn files_below_the_root_are_read_and_no_others() {
         let ended = bed.done(from(path)).await;
         assert_eq!((ended.state, ended.failure_class), (State::Failed, Some(class)), "{path}: {:?}", ended.error);
     }
-    let elsewhere = bed.done(task(TaskType::Upload, TENANT, json!({ "url": "https://a.example/b.md" }))).await;
+    let elsewhere = bed.done(task(TaskType::Upload, TENANT, json!({ "url": "s3://bucket/b.md" }))).await;
     assert_eq!(elsewhere.failure_class, Some(FailureClass::SourceForbidden));
     let uploaded = bed.done(from("wish.md")).await;
     assert_eq!(uploaded.state, State::Completed, "{:?}", uploaded.error);
@@ -173,7 +173,7 @@ async fn what_cannot_be_ingested_fails_once_with_its_class() {
             NewTask { workspace: None, ..task(TaskType::WorkspaceWipe, TENANT, json!({})) },
             FailureClass::InvalidDocument,
         ),
-        (task(TaskType::Scan, TENANT, json!({})), FailureClass::UnsupportedType),
+        (task(TaskType::Scan, TENANT, json!({})), FailureClass::InvalidDocument),
     ];
     for (task, class) in rows {
         let said = format!("{} {}", task.task_type, task.payload);

@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::place;
 use crate::domain::failure::FailureClass;
-use crate::ingest::source::{self, SourcePayload, SourceSettings};
+use crate::ingest::source::{self, SourcePayload, Sources};
 use crate::ingest::stages::{self, Work};
 use crate::ingest::sweeping::Sweeper;
 use crate::store::ingest::contents::{self, Content, NewContent};
 use crate::worker::{Context, Handled, Handler, NotDone};
 
 pub struct Insert {
-    pub sources: SourceSettings,
+    pub sources: Sources,
     pub sweeper: Arc<Sweeper>,
 }
 

@@ -5,13 +5,13 @@ use serde_json::json;
 use super::place;
 use crate::domain::failure::FailureClass;
 use crate::domain::task::TaskType;
-use crate::ingest::source::{self, SourcePayload, SourceSettings};
+use crate::ingest::source::{self, SourcePayload, Sources};
 use crate::store::enqueue::NewTask;
 use crate::store::ingest::contents::{self, NewContent};
 use crate::worker::{Context, Done, Handled, Handler, NotDone};
 
 pub struct Upload {
-    pub sources: SourceSettings,
+    pub sources: Sources,
 }
 
 impl Handler for Upload {

@@ -5,12 +5,15 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{self, Mode, OFlags, openat};
 use rustix::io::Errno;
+use walkdir::WalkDir;
 
 use crate::domain::failure::FailureClass;
-use crate::ingest::text::MARKDOWN_MAX_BYTES;
 use crate::worker::NotDone;
+
+/// Of one scan.
+const FILES_MAX: usize = 100_000;
 
 /// Why a file is not read. The messages name what was asked for, and nothing of what is there.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,8 +30,10 @@ pub enum FileError {
     NotFound,
     #[error("the worker may not read the file: its owner, mode or mount forbids it")]
     Denied,
-    #[error("the file has more than {MARKDOWN_MAX_BYTES} bytes: split it")]
-    TooLarge,
+    #[error("the file has more than {0} bytes: split it")]
+    TooLarge(u64),
+    #[error("there are more than {FILES_MAX} files: scan its parts one by one")]
+    TooMany,
     #[error("the file could not be read: {0}")]
     Failed(std::io::ErrorKind),
 }
@@ -40,15 +45,15 @@ impl FileError {
                 FailureClass::SourceForbidden
             }
             FileError::NotFound => FailureClass::SourceNotFound,
-            FileError::TooLarge => FailureClass::DocumentTooLarge,
+            FileError::TooLarge(_) | FileError::TooMany => FailureClass::DocumentTooLarge,
             FileError::Failed(_) => FailureClass::Unknown,
         };
         NotDone::failed(class, self.to_string())
     }
 }
 
-/// All of it, as bytes. Blocks: call it where that is allowed.
-pub fn read(root: Option<&Path>, path: &Path) -> Result<Vec<u8>, FileError> {
+/// A regular file of at most `max_bytes`, to be read. Blocks: call it where that is allowed.
+pub fn open(root: Option<&Path>, path: &Path, max_bytes: u64) -> Result<File, FileError> {
     let root = root.ok_or(FileError::NoRoot)?;
     let names = names_below(root, path)?;
     let file = open_below(root, &names)?;
@@ -56,11 +61,34 @@ pub fn read(root: Option<&Path>, path: &Path) -> Result<Vec<u8>, FileError> {
     if !metadata.is_file() {
         return Err(FileError::NotRegular);
     }
+    if metadata.len() > max_bytes { Err(FileError::TooLarge(max_bytes)) } else { Ok(file) }
+}
+
+/// All of an open file, as bytes. Blocks as well.
+pub fn read(file: File, max_bytes: u64) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
-    let limit = u64::try_from(MARKDOWN_MAX_BYTES).unwrap_or(u64::MAX);
     // It may grow while it is read.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| FileError::Failed(error.kind()))?;
-    if bytes.len() > MARKDOWN_MAX_BYTES { Err(FileError::TooLarge) } else { Ok(bytes) }
+    let read = file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);
+    let read = read.map_err(|error| FileError::Failed(error.kind()))?;
+    if u64::try_from(read).is_ok_and(|read| read > max_bytes) { Err(FileError::TooLarge(max_bytes)) } else { Ok(bytes) }
+}
+
+/// The regular files in a directory and in those below it, in the order of their names; links are not among them. Blocks too.
+pub fn list(root: Option<&Path>, directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let root = root.ok_or(FileError::NoRoot)?;
+    open_directory(root, &names_below(root, directory)?)?;
+    let mut files = Vec::new();
+    for entry in WalkDir::new(directory).sort_by_file_name() {
+        // What goes while it is listed is not there.
+        let Ok(entry) = entry else { continue };
+        if entry.file_type().is_file() {
+            files.push(entry.into_path());
+        }
+        if files.len() > FILES_MAX {
+            return Err(FileError::TooMany);
+        }
+    }
+    Ok(files)
 }
 
 /// The names that lead from the root to the path, by their spelling alone.
@@ -74,17 +102,22 @@ fn names_below(root: &Path, path: &Path) -> Result<Vec<PathBuf>, FileError> {
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(FileError::Outside),
         }
     }
-    if names.is_empty() { Err(FileError::NotRegular) } else { Ok(names) }
+    Ok(names)
 }
 
 /// One name after the other, each in the directory that was opened before: whoever moves things meanwhile cannot lead out.
-fn open_below(root: &Path, names: &[PathBuf]) -> Result<File, FileError> {
+fn open_directory(root: &Path, names: &[PathBuf]) -> Result<OwnedFd, FileError> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at: OwnedFd = open(root, directory, Mode::empty()).map_err(|error| refused(error, true))?;
-    let Some((last, above)) = names.split_last() else { return Err(FileError::NotRegular) };
-    for name in above {
+    let mut at = fs::open(root, directory, Mode::empty()).map_err(|error| refused(error, true))?;
+    for name in names {
         at = openat(&at, name, directory | OFlags::NOFOLLOW, Mode::empty()).map_err(|error| refused(error, true))?;
     }
+    Ok(at)
+}
+
+fn open_below(root: &Path, names: &[PathBuf]) -> Result<File, FileError> {
+    let Some((last, above)) = names.split_last() else { return Err(FileError::NotRegular) };
+    let at = open_directory(root, above)?;
     // Opening a FIFO must not wait for who writes into it.
     let file = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat(&at, last, file, Mode::empty()).map(File::from).map_err(|error| refused(error, false))
@@ -110,6 +143,8 @@ mod tests {
 
     use super::*;
 
+    const MAX_BYTES: u64 = 1_000;
+
     /// A directory with a file of each kind, removed with this value.
     struct Tree(PathBuf);
 
@@ -126,7 +161,7 @@ mod tests {
         }
 
         fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
-            read(Some(&self.0.join("root")), &self.0.join(path))
+            open(Some(&self.0.join("root")), &self.0.join(path), MAX_BYTES).and_then(|file| read(file, MAX_BYTES))
         }
     }
 
@@ -165,7 +200,23 @@ mod tests {
         for (path, expected) in rows {
             assert_eq!(tree.read(path), Err(expected), "{path}");
         }
-        assert_eq!(read(None, &tree.0.join("root/inner/page.md")), Err(FileError::NoRoot));
+        let without = open(None, &tree.0.join("root/inner/page.md"), MAX_BYTES);
+        assert_eq!(without.map(drop), Err(FileError::NoRoot));
+    }
+
+    #[test]
+    fn regular_files_are_listed_and_nothing_behind_links() {
+        let tree = Tree::new();
+        let list = |directory: &str| list(Some(&tree.0.join("root")), &tree.0.join(directory));
+        fs::write(tree.0.join("root/a.md"), "a").unwrap();
+
+        let all = vec![tree.0.join("root/a.md"), tree.0.join("root/inner/page.md")];
+        assert_eq!(list("root"), Ok(all));
+        assert_eq!(list("root/inner/"), Ok(vec![tree.0.join("root/inner/page.md")]));
+        assert_eq!(list("root/inside"), Err(FileError::Link));
+        assert_eq!(list("root/top"), Err(FileError::Link));
+        assert_eq!(list("root/none"), Err(FileError::NotFound));
+        assert_eq!(list("root/.."), Err(FileError::Outside));
     }
 
     #[test]
@@ -184,15 +235,16 @@ mod tests {
         for path in ["root/socket", "root/fifo"] {
             assert_eq!(tree.read(path), Err(FileError::NotRegular), "{path}");
         }
-        assert_eq!(read(Some(Path::new("/dev")), Path::new("/dev/zero")), Err(FileError::NotRegular));
+        let device = open(Some(Path::new("/dev")), Path::new("/dev/zero"), MAX_BYTES);
+        assert_eq!(device.map(drop), Err(FileError::NotRegular));
     }
 
     #[test]
     fn a_large_file_is_refused() {
         let tree = Tree::new();
         let file = File::create(tree.0.join("root/large")).unwrap();
-        file.set_len(u64::try_from(MARKDOWN_MAX_BYTES).unwrap() + 1).unwrap();
+        file.set_len(MAX_BYTES + 1).unwrap();
 
-        assert_eq!(tree.read("root/large"), Err(FileError::TooLarge));
+        assert_eq!(tree.read("root/large"), Err(FileError::TooLarge(MAX_BYTES)));
     }
 }

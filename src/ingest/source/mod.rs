@@ -1,20 +1,32 @@
 //! What a task's payload says of its content, and which document it is about.
 
+mod address;
 mod file;
+mod https;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
+use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 use url::Url;
 use uuid::Uuid;
 
 use self::file::FileError;
+use self::https::Fetcher;
 use super::text::{self, MARKDOWN_MAX_BYTES};
 use crate::domain::failure::FailureClass;
 use crate::worker::{Context, NotDone, Task};
 
 /// Of a title, in characters.
 const TITLE_MAX_CHARS: usize = 500;
+/// A text is read whole.
+const TEXT_MAX_BYTES: u64 = 32 << 20;
+/// What is larger is no document that one conversion could hold.
+pub const FILE_MAX_BYTES: u64 = 256 << 20;
 const PDF_MAGIC: &[u8] = b"%PDF-";
 /// Of characters that were no UTF-8: with more, it is no text. One in so many.
 const BROKEN_ONE_IN: usize = 10;
@@ -24,6 +36,49 @@ const BROKEN_ONE_IN: usize = 10;
 pub struct SourceSettings {
     /// Files below it; `None`: no files.
     pub file_root: Option<PathBuf>,
+    /// Addresses that https URLs may lead to although they are not public.
+    pub allowed_networks: Vec<IpNet>,
+}
+
+/// Where content is read from.
+#[derive(Clone)]
+pub struct Sources {
+    file_root: Option<PathBuf>,
+    fetcher: Fetcher,
+}
+
+impl Sources {
+    pub fn new(settings: SourceSettings) -> anyhow::Result<Self> {
+        let SourceSettings { file_root, allowed_networks } = settings;
+        let fetcher = Fetcher::new(allowed_networks).context("https sources cannot be read")?;
+        Ok(Self { file_root, fetcher })
+    }
+
+    /// The file that a URL names, to be read from its beginning; of https, a temporary one.
+    pub async fn open(&self, context: &Context, url: &str, max_bytes: u64) -> Result<File, NotDone> {
+        let url = parse(url)?;
+        if url.scheme() == "https" {
+            return self.fetcher.fetch(context, &url, max_bytes).await;
+        }
+        let (root, path) = (self.file_root.clone(), file_path(&url)?);
+        let opening = spawn_blocking(move || file::open(root.as_deref(), &path, max_bytes));
+        context.unless_stopped(opening).await??.map_err(FileError::into_not_done)
+    }
+
+    /// The files below the place that a URL names, as URLs, in the order of their names.
+    pub async fn list(&self, context: &Context, url: &str) -> Result<Vec<String>, NotDone> {
+        let (root, path) = (self.file_root.clone(), file_path(&parse(url)?)?);
+        let listing = spawn_blocking(move || file::list(root.as_deref(), &path));
+        let files = context.unless_stopped(listing).await??.map_err(FileError::into_not_done)?;
+        Ok(files.iter().filter_map(|file| Url::from_file_path(file).ok()).map(String::from).collect())
+    }
+
+    /// All that a URL names, as bytes.
+    async fn read(&self, context: &Context, url: &str) -> Result<Vec<u8>, NotDone> {
+        let file = self.open(context, url, TEXT_MAX_BYTES).await?;
+        let reading = spawn_blocking(move || file::read(file, TEXT_MAX_BYTES));
+        context.unless_stopped(reading).await??.map_err(FileError::into_not_done)
+    }
 }
 
 /// What a person or a resource says of a document's content. All that is not here is refused: a misspelt field must not be
@@ -33,7 +88,7 @@ pub struct SourceSettings {
 pub struct SourcePayload {
     /// Text or markdown.
     pub text: Option<String>,
-    /// Where text or markdown is: `file:///…`, below the worker's root.
+    /// Where text, markdown or a PDF is: `https://…`, or `file:///…` below the worker's root.
     pub url: Option<String>,
     pub title: Option<String>,
     /// Of a document that is there; the task's own, if it names one.
@@ -57,15 +112,12 @@ impl SourcePayload {
     }
 
     /// `None` if the payload names no text.
-    pub async fn given_text(&self, context: &Context, settings: &SourceSettings) -> Result<Option<GivenText>, NotDone> {
+    pub async fn given_text(&self, context: &Context, sources: &Sources) -> Result<Option<GivenText>, NotDone> {
         match (&self.text, &self.url) {
             (None, None) => Ok(None),
             (Some(text), None) => self.given(text::clean(text), "text".to_owned()).map(Some),
             (None, Some(url)) => {
-                let path = file_path(url)?;
-                let root = settings.file_root.clone();
-                let reading = tokio::task::spawn_blocking(move || file::read(root.as_deref(), &path));
-                let bytes = context.unless_stopped(reading).await??.map_err(FileError::into_not_done)?;
+                let bytes = sources.read(context, url).await?;
                 self.given(text_of(&bytes)?, url.clone()).map(Some)
             }
             (Some(_), Some(_)) => {
@@ -76,19 +128,36 @@ impl SourcePayload {
 
     fn given(&self, markdown: String, source: String) -> Result<GivenText, NotDone> {
         check_content(&markdown)?;
-        let title = self.title.as_deref().map(text::clean).filter(|title| !title.trim().is_empty());
-        let title = title.as_deref().or(text::first_heading(&markdown));
-        let title = title.map(|title| text::cut(title.trim(), TITLE_MAX_CHARS).to_owned());
+        let title = self.title_of(&markdown);
         Ok(GivenText { title, markdown, source })
+    }
+
+    /// The title that was given, else the first heading.
+    pub fn title_of(&self, markdown: &str) -> Option<String> {
+        let given = self.title.as_deref().map(text::clean).filter(|title| !title.trim().is_empty());
+        given.as_deref().or(text::first_heading(markdown)).map(bounded_title)
     }
 }
 
-/// Of a URL that this worker can read.
-fn file_path(url: &str) -> Result<PathBuf, NotDone> {
-    let url = Url::parse(url)
-        .map_err(|error| NotDone::failed(FailureClass::InvalidDocument, format!("url is no URL: {error}")))?;
+fn bounded_title(title: &str) -> String {
+    text::cut(title.trim(), TITLE_MAX_CHARS).to_owned()
+}
+
+/// The name of the file that a URL names, without its ending: a title for what has none.
+pub fn file_stem(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let name = percent_decode_str(url.path_segments()?.next_back()?).decode_utf8_lossy();
+    let stem = text::clean(Path::new(name.as_ref()).file_stem()?.to_str()?);
+    (!stem.trim().is_empty()).then(|| bounded_title(&stem))
+}
+
+fn parse(url: &str) -> Result<Url, NotDone> {
+    Url::parse(url).map_err(|error| NotDone::failed(FailureClass::InvalidDocument, format!("url is no URL: {error}")))
+}
+
+fn file_path(url: &Url) -> Result<PathBuf, NotDone> {
     if url.scheme() != "file" {
-        let message = format!("this worker reads no {} URLs: allowed is file", url.scheme());
+        let message = format!("this worker reads no {} URLs here", url.scheme());
         return Err(NotDone::failed(FailureClass::SourceForbidden, message));
     }
     url.to_file_path().map_err(|()| {
@@ -196,8 +265,10 @@ mod tests {
         ];
         for (url, expected) in rows {
             match expected {
-                Ok(path) => assert_eq!(file_path(url).unwrap(), PathBuf::from(path), "{url}"),
-                Err(expected) => assert_eq!(class(file_path(url)), expected, "{url}"),
+                Ok(path) => {
+                    assert_eq!(parse(url).and_then(|url| file_path(&url)).unwrap(), PathBuf::from(path), "{url}")
+                }
+                Err(expected) => assert_eq!(class(parse(url).and_then(|url| file_path(&url))), expected, "{url}"),
             }
         }
     }
