@@ -48,12 +48,12 @@ generate: need-cargo ## Write what is made from the code: crds/, their chart, th
 .PHONY: bench-queue
 bench-queue: prepare ## Measure the queue; QUICK=1 does so within a minute
 	@echo '== bench: the queue'
-	$(CARGO) bench --profile dev --bench queue --locked
+	$(CARGO) bench --bench queue --locked
 
 .PHONY: bench-worker
 bench-worker: prepare ## Measure the worker; QUICK=1 does so within a minute
 	@echo '== bench: the worker'
-	$(CARGO) bench --profile dev --bench worker --locked
+	$(CARGO) bench --bench worker --locked
 
 .PHONY: soak
 soak: prepare ## Run the tests that take longer
