@@ -13,7 +13,6 @@ use sluice::store::enqueue::{NewTask, enqueue_many};
 use sluice::store::lanes::{WorkerPoolSettings, hold_lane, set_pool};
 use sluice::store::reads::{LaneCounts, lane_counts};
 
-use crate::common::postgres::TestDb;
 use crate::scene::{NOTHING, SOON, Scene};
 
 async fn make(scene: &Scene, name: &str, spec: Value) -> TenantLane {
@@ -179,7 +178,7 @@ async fn older_resource_wins_and_a_deleted_one_leaves_the_lane_to_the_next_or_to
 
 #[tokio::test]
 async fn what_cannot_be_is_told_and_a_second_look_writes_nothing() {
-    let Some(mut scene) = Scene::without_operator("lanes", TestDb::new().await).await else { return };
+    let Some(mut scene) = Scene::without_operator("lanes").await else { return };
     make(&scene, "foreign", json!({ "class": "ingest", "tenant": "another" })).await;
     make(&scene, "lost", json!({ "class": "ingest", "pool": "nowhere", "maxRunning": 4 })).await;
     make(&scene, "good", json!({ "class": "lifecycle", "maxRunning": 3, "allowedSources": ["s3://bucket/"] })).await;

@@ -13,7 +13,6 @@ use sluice::store::Role;
 use sluice::store::enqueue::{NewTask, enqueue_many};
 use sqlx::Row;
 
-use crate::common::cluster::Cluster;
 use crate::scene::Scene;
 
 const IMAGE: &str = "sluice.test/worker:1";
@@ -49,7 +48,10 @@ struct Pools {
 
 impl Pools {
     async fn new(purpose: &str) -> Option<Self> {
-        let scene = Scene::new(purpose).await?;
+        Some(Self::of(Scene::new(purpose).await?))
+    }
+
+    fn of(scene: Scene) -> Self {
         scene.own().load(IMAGE, env!("CARGO_BIN_EXE_sluice"));
         let url = scene.db.url(Role::Worker);
         let (user, rest) = url.split_once('@').expect("a user");
@@ -65,7 +67,7 @@ impl Pools {
                 { "name": "MAX_TASKS_PER_TENANT", "value": "0" },
             ],
         }] } });
-        Some(Self { pools: Api::namespaced(scene.client.clone(), &scene.namespace.name), scene, template })
+        Self { pools: Api::namespaced(scene.client.clone(), &scene.namespace.name), scene, template }
     }
 
     async fn make(&self, name: &str, spec: Value) -> Result<WorkerPool, kube::Error> {
@@ -200,7 +202,8 @@ async fn rollout_under_load_loses_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn boot_rule_holds_a_pool_that_an_older_schema_let_through() {
-    let Some(pools) = Pools::new("boot").await else { return };
+    let Some(scene) = Scene::of_changing_kinds("boot").await else { return };
+    let (cluster, pools) = (scene.cluster, Pools::of(scene));
     let against = json!({ "maxReplicas": 3, "minReplicas": 2 });
     let refused = pools.make("default", against.clone()).await.expect_err("it is refused").to_string();
     assert!(refused.contains("spec.maxReplicas") && refused.contains("bridged"), "{refused}");
@@ -209,10 +212,10 @@ async fn boot_rule_holds_a_pool_that_an_older_schema_let_through() {
     let patch_schema = |operation: Value| {
         let patch = json!([operation]).to_string();
         let name = "crd/workerpools.sluice.dev";
-        Cluster::shared().admin().run(&["patch", name, "--type=json", &format!("--patch={patch}")]);
+        cluster.admin().run(&["patch", name, "--type=json", &format!("--patch={patch}")]);
     };
     let crd: Value =
-        serde_json::from_str(&Cluster::shared().admin().run(&["get", "crd/workerpools.sluice.dev", "--output=json"]))
+        serde_json::from_str(&cluster.admin().run(&["get", "crd/workerpools.sluice.dev", "--output=json"]))
             .expect("JSON");
     let rules = crd.pointer(schema).expect("rules").clone();
     patch_schema(json!({ "op": "remove", "path": schema }));

@@ -1,10 +1,11 @@
 //! A namespace with an operator of its own, and a worker's hands on the database behind it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -26,7 +27,7 @@ use crate::common::cluster::{AuditEvent, Cluster, Namespace, OwnCluster};
 use crate::common::postgres::TestDb;
 
 /// For what takes moments on an idle machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 pub const NOTHING: DocumentChange<'_> = DocumentChange { status: None, stage: None, pdf_status: None, pages: None };
 
@@ -48,6 +49,7 @@ rules:
 "#;
 
 pub struct Scene {
+    pub cluster: &'static Cluster,
     pub db: TestDb,
     /// In the role of a worker.
     pub worker: Database,
@@ -74,20 +76,32 @@ pub struct Operator {
 impl Scene {
     /// With the operator running; `None` where the cluster is not our own.
     pub async fn new(purpose: &str) -> Option<Self> {
-        let mut scene = Self::without_operator(purpose, TestDb::new().await).await?;
-        scene.start_operator();
-        Some(scene)
+        Self::with_operator(Cluster::shared(), purpose, TestDb::new().await).await
+    }
+
+    /// Where definitions may be changed: that disturbs every watch and request of their kind for seconds.
+    pub async fn of_changing_kinds(purpose: &str) -> Option<Self> {
+        static CHANGING: OnceLock<Option<Cluster>> = OnceLock::new();
+        let cluster = CHANGING.get_or_init(|| Cluster::private("kinds")).as_ref()?;
+        Self::with_operator(cluster, purpose, TestDb::new().await).await
     }
 
     /// With a database server that the test may stop.
     pub async fn with_private_server(purpose: &str) -> Option<Self> {
-        let mut scene = Self::without_operator(purpose, TestDb::private(Options::fast()).await).await?;
+        Self::with_operator(Cluster::shared(), purpose, TestDb::private(Options::fast()).await).await
+    }
+
+    pub async fn without_operator(purpose: &str) -> Option<Self> {
+        Self::prepare(Cluster::shared(), purpose, TestDb::new().await).await
+    }
+
+    async fn with_operator(cluster: &'static Cluster, purpose: &str, db: TestDb) -> Option<Self> {
+        let mut scene = Self::prepare(cluster, purpose, db).await?;
         scene.start_operator();
         Some(scene)
     }
 
-    pub async fn without_operator(purpose: &str, db: TestDb) -> Option<Self> {
-        let cluster = Cluster::shared();
+    async fn prepare(cluster: &'static Cluster, purpose: &str, db: TestDb) -> Option<Self> {
         let own = cluster.own("a user of its own and the audit log")?;
         // A client needs one, as the binary does.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -107,6 +121,7 @@ impl Scene {
         set_pool(&operator_role, "default", uncapped, None).await.expect("the pool");
         let worker_id = register(&worker).await;
         Some(Self {
+            cluster,
             tasks: Api::namespaced(client.clone(), &namespace.name),
             lanes: Api::namespaced(client.clone(), &namespace.name),
             db,
@@ -123,7 +138,7 @@ impl Scene {
     }
 
     pub fn own(&self) -> &'static OwnCluster {
-        Cluster::shared().own("the audit log").expect("the scene asked for it")
+        self.cluster.own("the audit log").expect("the scene asked for it")
     }
 
     pub fn start_operator(&mut self) {
@@ -400,16 +415,20 @@ async fn client(kubeconfig: &Path) -> Client {
 }
 
 /// Once for a test binary; another one may do the same.
+/// Once in each cluster: applied again, what is there already would be looked at again too.
 fn install_kinds(cluster: &Cluster) {
-    static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        let crds = sluice::api::all_crds().expect("the definitions");
-        let list = json!({ "apiVersion": "v1", "kind": "List", "items": crds });
-        let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
-        cluster.admin().try_run_with(&apply, &list.to_string()).unwrap_or_else(|error| panic!("{error}"));
-        let names: Vec<String> = crds.iter().map(|crd| format!("crd/{}", crd.name_any())).collect();
-        let mut wait = vec!["wait", "--for=condition=Established", "--timeout=60s"];
-        wait.extend(names.iter().map(String::as_str));
-        cluster.admin().run(&wait);
-    });
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    // Whoever comes meanwhile waits.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !done.insert(cluster.admin().kubeconfig().to_owned()) {
+        return;
+    }
+    let crds = sluice::api::all_crds().expect("the definitions");
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": crds });
+    let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
+    cluster.admin().try_run_with(&apply, &list.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<String> = crds.iter().map(|crd| format!("crd/{}", crd.name_any())).collect();
+    let mut wait = vec!["wait", "--for=condition=Established", "--timeout=60s"];
+    wait.extend(names.iter().map(String::as_str));
+    cluster.admin().run(&wait);
 }

@@ -5,7 +5,6 @@ use sluice::api::ingest_task::State;
 use sluice::domain::task;
 use sluice::store::ends::stopped;
 
-use crate::common::postgres::TestDb;
 use crate::scene::Scene;
 
 #[tokio::test]
@@ -108,7 +107,7 @@ async fn ended_resource_goes_after_its_time() {
 
 #[tokio::test]
 async fn work_that_was_asked_for_while_the_operator_was_down_is_taken_when_it_is_back() {
-    let Some(mut scene) = Scene::without_operator("down", TestDb::new().await).await else { return };
+    let Some(mut scene) = Scene::without_operator("down").await else { return };
     scene.create("new", json!({ "type": "Insert", "source": { "text": "x" } })).await;
     scene.start_operator();
     let track_id = scene.track("new").await;

@@ -5,7 +5,6 @@ use serde_json::json;
 use sluice::api::ingest_task::State;
 use sluice::domain::task;
 
-use crate::common::cluster::Cluster;
 use crate::scene::{Scene, condition};
 
 #[tokio::test]
@@ -40,16 +39,17 @@ async fn status_that_somebody_overwrites_is_put_right() {
 
 #[tokio::test]
 async fn object_that_does_not_parse_stops_no_other_and_is_named() {
-    let Some(mut scene) = Scene::new("unreadable").await else { return };
+    let Some(mut scene) = Scene::of_changing_kinds("unreadable").await else { return };
+    let cluster = scene.cluster;
     scene.accepted("before").await;
     let bad = r#"{apiVersion: sluice.dev/v1alpha1, kind: IngestTask, metadata: {name: bad}, spec: {type: Unheard, source: {text: x}}}"#;
     let types = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum";
     let crd = |patch: &str| {
         let patch = format!("--patch={patch}");
-        Cluster::shared().admin().run(&["patch", "crd/ingesttasks.sluice.dev", "--type=json", &patch]);
+        cluster.admin().run(&["patch", "crd/ingesttasks.sluice.dev", "--type=json", &patch]);
     };
     let definition: serde_json::Value =
-        serde_json::from_str(&Cluster::shared().admin().run(&["get", "crd/ingesttasks.sluice.dev", "--output=json"]))
+        serde_json::from_str(&cluster.admin().run(&["get", "crd/ingesttasks.sluice.dev", "--output=json"]))
             .expect("a definition");
     let allowed = definition.pointer(types).expect("the types").clone();
     // As an older or newer version may have left it.
