@@ -16,11 +16,13 @@ use crate::config::{
     ConfigError, DatabaseArgs, LogArgs, OperatorArgs, OperatorSettings, ProcessArgs, ProcessSettings,
     explain_bad_value, with_other_names,
 };
+use crate::domain::delivery::LeaseTtl;
 use crate::operator;
 use crate::store::migrate::MIGRATIONS;
 use crate::store::requirements::Finding;
 use crate::store::{Database, PoolSettings, Role, migrate, requirements};
 use crate::telemetry;
+use crate::worker::WorkerError;
 
 /// `EX_CONFIG` of sysexits(3): starting again does not help until a setting is changed.
 const EXIT_CONFIG: u8 = 78;
@@ -80,12 +82,14 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("sluice: {error:#}");
-            match error.downcast_ref::<ConfigError>() {
-                Some(_) => ExitCode::from(EXIT_CONFIG),
-                None => ExitCode::FAILURE,
-            }
+            if is_setting(&error) { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Nothing is gained by starting again as it is.
+fn is_setting(error: &anyhow::Error) -> bool {
+    error.is::<ConfigError>() || error.downcast_ref::<WorkerError>().is_some_and(WorkerError::is_setting)
 }
 
 fn parse() -> Result<Cli, ExitCode> {
@@ -210,14 +214,11 @@ fn available_cpus() -> u32 {
 fn print_settings(settings: &ProcessSettings) {
     let ProcessSettings { replicas, wake_mode, lease_ttl, auto_resume, timeout_override_secs, capacity, queue, store } =
         settings;
+    let lease = lease_ttl.unwrap_or(LeaseTtl::DEFAULT);
     let timeout = timeout_override_secs.map_or_else(|| "by pages".to_owned(), |secs| format!("{secs} s"));
     println!("replicas                 {replicas}");
     println!("delivery                 {wake_mode}");
-    println!(
-        "lease                    {} s, heartbeat every {} s",
-        lease_ttl.secs(),
-        lease_ttl.heartbeat_interval().as_secs()
-    );
+    println!("lease                    {} s, heartbeat every {} s", lease.secs(), lease.heartbeat_interval().as_secs());
     println!("interrupted tasks        {}", if *auto_resume { "go on" } else { "fail" });
     println!("timeout                  {timeout}");
     println!("slots                    {}", capacity.slots);

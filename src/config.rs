@@ -88,10 +88,10 @@ pub struct DeliveryArgs {
           value_parser = WakeMode::parse)]
     pub task_delivery: WakeMode,
 
-    /// How long a task stays with a worker that is not heard of, in seconds, at least 30
-    #[arg(long, env = "SLUICE_TASK_LEASE_TTL_SECS", default_value = "120", value_name = "SECS",
-          value_parser = parse_lease)]
-    pub task_lease_ttl_secs: LeaseTtl,
+    /// How long a task stays with a worker that is not heard of, in seconds, at least 30; a worker whose pool says otherwise
+    /// does not start [default: as the pool says, which is 120 unless it is changed]
+    #[arg(long, env = "SLUICE_TASK_LEASE_TTL_SECS", value_name = "SECS", value_parser = parse_lease)]
+    pub task_lease_ttl_secs: Option<LeaseTtl>,
 
     /// Whether interrupted tasks go on by themselves; if not, they fail and wait for a retry by hand
     #[arg(long, env = "SLUICE_STARTUP_AUTO_RESUME", default_value = "on", value_name = "SWITCH", value_parser = parse_switch,
@@ -242,7 +242,8 @@ impl ProcessArgs {
 pub struct ProcessSettings {
     pub replicas: u32,
     pub wake_mode: WakeMode,
-    pub lease_ttl: LeaseTtl,
+    /// What the pool's must be; `None`: whatever it is.
+    pub lease_ttl: Option<LeaseTtl>,
     pub auto_resume: bool,
     /// As given; the document profile clamps it.
     pub timeout_override_secs: Option<u64>,

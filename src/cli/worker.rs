@@ -89,6 +89,7 @@ fn settings(database: DatabaseSettings, worker: WorkerProcess, process: &Process
     settings.pool = pool;
     settings.drain = drain;
     settings.wake_mode = process.wake_mode;
+    settings.lease = process.lease_ttl;
     settings.handler_connections = handler_connections.unwrap_or(settings.handler_connections);
     settings.pod_name = pod_name;
     settings.pod_uid = pod_uid;

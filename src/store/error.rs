@@ -64,13 +64,31 @@ impl StoreError {
         self.database_error().map(DatabaseError::message)
     }
 
+    /// It stays until somebody changes what was set: a URL, a password, who may enter, a grant, the schema. At a start, that
+    /// is; later a right may be missing for a moment.
+    pub fn is_setting(&self) -> bool {
+        match self.driver() {
+            Some(sqlx::Error::Tls(_) | sqlx::Error::Configuration(_)) => true,
+            Some(sqlx::Error::Database(error)) => match error.code().as_deref() {
+                Some("28P01" | "28000" | "3D000" | "3F000" | "42P01" | "42883" | "42703" | "42501") => true,
+                Some("08P01") => error.message().contains("startup parameter"),
+                Some(_) | None => false,
+            },
+            Some(_) | None => false,
+        }
+    }
+
     fn database_error(&self) -> Option<&dyn DatabaseError> {
+        self.driver()?.as_database_error()
+    }
+
+    fn driver(&self) -> Option<&sqlx::Error> {
         match self {
             Self::Transient { driver, .. }
             | Self::ReadOnly { driver, .. }
             | Self::Conflict { driver, .. }
             | Self::BadInput { driver, .. }
-            | Self::Bug { driver, .. } => driver.as_ref()?.as_database_error(),
+            | Self::Bug { driver, .. } => driver.as_ref(),
         }
     }
 

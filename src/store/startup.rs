@@ -39,6 +39,16 @@ impl StartError {
             Some(_) | None => Self::Store(error),
         }
     }
+
+    /// Starting again does not help until somebody changes something.
+    pub fn is_setting(&self) -> bool {
+        match self {
+            Self::SchemaIsOlder { .. } | Self::SchemaIsNewer { .. } | Self::NoPool { .. } | Self::NoRights { .. } => {
+                true
+            }
+            Self::Store(error) => error.is_setting(),
+        }
+    }
 }
 
 /// Refuses a schema that is not this program's, and a pool that is not there.

@@ -57,6 +57,7 @@ async fn live(
     let pool = settings.pool.clone();
     let asked = databases.ask(START_LIMIT, move |pools| async move { Ok(about(&pools.claims, &pool).await) }).await;
     let about = asked.map_err(StartError::from)??;
+    agree_on_lease(&settings, about.lease_secs)?;
     let (ended, ends) = mpsc::unbounded_channel();
     let worker_id = settings.worker_id.unwrap_or_else(Uuid::new_v4);
     let membership = Membership { worker_id, lease_secs: about.lease_secs };
@@ -91,6 +92,16 @@ async fn live(
     let given_back = core.given_back.load(Ordering::Relaxed);
     tracing::info!(given_back, "the worker has ended");
     if is_crashed { Err(WorkerError::Crashed) } else { Ok(Ended { given_back, adopted }) }
+}
+
+/// The pool's length holds for all of its workers: one that was told another would trust leases that it does not have.
+fn agree_on_lease(settings: &WorkerSettings, held: u32) -> Result<(), WorkerError> {
+    match settings.lease {
+        Some(asked) if asked.secs() != held => {
+            Err(WorkerError::LeaseDiffers { pool: settings.pool.clone(), asked: asked.secs(), held })
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The one line that says what holds.

@@ -192,10 +192,26 @@ pub enum WorkerError {
     NoHandlers,
     #[error("the worker cannot start")]
     Start(#[from] StartError),
+    #[error(
+        "the worker's lease is set to {asked} s, and those of pool {pool:?} are {held} s: leave SLUICE_TASK_LEASE_TTL_SECS unset, \
+         or change the pool's lease_secs with set_pool"
+    )]
+    LeaseDiffers { pool: String, asked: u32, held: u32 },
     #[error("the attempt cannot be adopted")]
     Adopt(#[source] StoreError),
     #[error("no thread for the worker")]
     Thread(#[source] std::io::Error),
     #[error("the worker's own loops ended: this is a mistake in the program, see the log")]
     Crashed,
+}
+
+impl WorkerError {
+    /// Starting again does not help until somebody changes a setting, a right or a version.
+    pub fn is_setting(&self) -> bool {
+        match self {
+            Self::Start(error) => error.is_setting(),
+            Self::LeaseDiffers { .. } => true,
+            Self::NoHandlers | Self::Adopt(_) | Self::Thread(_) | Self::Crashed => false,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::domain::delivery::{POLL_INTERVAL, WakeMode};
+use crate::domain::delivery::{LeaseTtl, POLL_INTERVAL, WakeMode};
 use crate::store::DatabaseUrl;
 use crate::store::claim::Attempt;
 
@@ -22,6 +22,9 @@ pub struct WorkerSettings {
     /// Of handlers; claims, leases and ends have their own.
     pub handler_connections: u32,
     pub wake_mode: WakeMode,
+    /// What leases of the pool must be, if it is said: they are the pool's, alike for all of its workers, and a worker that
+    /// was told otherwise does not start.
+    pub lease: Option<LeaseTtl>,
     /// How long running work may go on after the first signal to stop.
     pub drain: Duration,
     /// Runs this attempt, which was claimed for a Job, and nothing else.
@@ -43,6 +46,7 @@ impl WorkerSettings {
             slots,
             handler_connections: slots.clamp(1, HANDLER_CONNECTIONS_MAX),
             wake_mode: WakeMode::Local,
+            lease: None,
             drain: Duration::from_secs(30),
             adopt: None,
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),

@@ -9,6 +9,8 @@ use crate::process::{Process, Settings};
 
 /// `EX_CONFIG`: starting again does not help until a setting is changed.
 const CONFIG: i32 = 78;
+/// It may help to start again.
+const FAILURE: i32 = 1;
 
 /// How a process ended that never began to work: its code, and what it said last.
 async fn refusal(settings: &Settings) -> (i32, String) {
@@ -82,7 +84,7 @@ async fn job_without_its_whole_attempt_is_a_usage_error() {
 #[tokio::test]
 async fn server_that_is_not_there_is_named_and_not_waited_for_for_ever() {
     let (code, sentence) = refusal(&told("postgres://sluice:hunter2@127.0.0.1:1/app")).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, FAILURE, "it may be there the next time: {sentence}");
     assert!(sentence.contains("127.0.0.1:1") && sentence.contains("nothing listens"), "{sentence}");
 }
 
@@ -91,12 +93,12 @@ async fn wrong_password_or_database_is_told_by_role_or_name() {
     let db = TestDb::new().await;
     let url = db.url(Role::Worker);
     let (code, sentence) = refusal(&told(&url.replace("only-for-tests", "hunter2"))).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, CONFIG, "{sentence}");
     assert!(sentence.contains("password") && sentence.contains("sluice_test_worker"), "{sentence}");
 
     let (at, _) = url.rsplit_once('/').expect("a database");
     let (code, sentence) = refusal(&told(&format!("{at}/no_such_database"))).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, CONFIG, "{sentence}");
     assert!(sentence.contains("there is no database no_such_database"), "{sentence}");
 }
 
@@ -108,7 +110,7 @@ async fn database_without_the_schema_or_with_an_older_one_asks_for_migrate() {
     sqlx::raw_sql(forget).execute(older.admin()).await.expect("the newest migration is forgotten");
     for db in [&empty, &older] {
         let (code, sentence) = refusal(&told(&db.url(Role::Worker))).await;
-        assert_ne!(code, 0);
+        assert_eq!(code, CONFIG, "{sentence}");
         assert!(sentence.contains("sluice migrate"), "{sentence}");
     }
 }
@@ -119,7 +121,7 @@ async fn newer_schema_asks_for_a_newer_program() {
     let newer = "insert into sluice.migrations (version, name, checksum) values (9999, '9999_later.sql', 'x')";
     sqlx::raw_sql(newer).execute(db.admin()).await.expect("a later migration");
     let (code, sentence) = refusal(&told(&db.url(Role::Worker))).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, CONFIG, "{sentence}");
     assert!(sentence.contains("newer version of sluice") && sentence.contains("9999"), "{sentence}");
 }
 
@@ -137,7 +139,7 @@ async fn role_without_rights_is_told_which_role_to_grant() {
     PgConnection::connect(&url).await.expect("it may connect").close().await.expect("it closes");
     for url in [url, db.url(Role::Reader)] {
         let (code, sentence) = refusal(&told(&url)).await;
-        assert_ne!(code, 0);
+        assert_eq!(code, CONFIG, "{sentence}");
         assert!(sentence.contains("sluice_worker"), "{sentence}");
     }
 }
@@ -146,8 +148,35 @@ async fn role_without_rights_is_told_which_role_to_grant() {
 async fn pool_that_is_not_there_is_named() {
     let bed = Bed::new(LEASE).await;
     let (code, sentence) = refusal(&Process::settings(&bed, 1).set("SLUICE_POOL", "no-such-pool")).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, CONFIG, "{sentence}");
     assert!(sentence.contains("no-such-pool"), "{sentence}");
+}
+
+#[tokio::test]
+async fn role_that_may_not_enter_is_told_so() {
+    let db = TestDb::new().await;
+    let closed = "do $$ begin
+        if not exists (select from pg_roles where rolname = 'sluice_test_closed') then
+          create role sluice_test_closed nologin password 'only-for-tests';
+        end if;
+      exception when duplicate_object or unique_violation then null; end $$";
+    sqlx::raw_sql(closed).execute(db.admin()).await.expect("a role that may not log in");
+    for role in ["sluice_test_closed", "sluice_test_nobody"] {
+        let (code, sentence) = refusal(&told(&db.url(Role::Worker).replace("sluice_test_worker", role))).await;
+        assert_eq!(code, CONFIG, "{sentence}");
+        assert!(sentence.contains(role), "{sentence}");
+    }
+}
+
+#[tokio::test]
+async fn worker_that_was_told_another_lease_than_its_pools_does_not_start() {
+    let bed = Bed::new(LEASE).await;
+    let asked = Process::settings(&bed, 1).set("SLUICE_TASK_LEASE_TTL_SECS", 60);
+    let (code, sentence) = refusal(&asked).await;
+    assert_eq!(code, CONFIG, "{sentence}");
+    for part in ["60 s", "4 s", "SLUICE_TASK_LEASE_TTL_SECS", "set_pool", "\"default\""] {
+        assert!(sentence.contains(part), "{part} is not in {sentence}");
+    }
 }
 
 #[tokio::test]
@@ -156,6 +185,6 @@ async fn address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
     let (code, sentence) = refusal(&Process::settings(&bed, 1).set("SLUICE_HEALTH_LISTEN", address)).await;
-    assert_ne!(code, 0);
+    assert_eq!(code, FAILURE, "{sentence}");
     assert!(sentence.contains(&address.to_string()), "{sentence}");
 }

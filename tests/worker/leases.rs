@@ -93,6 +93,18 @@ async fn worker_that_cannot_renew_stops_its_handlers_before_the_lease_is_over_an
 }
 
 #[tokio::test]
+async fn worker_that_was_told_its_pools_lease_holds_tasks_for_as_long() {
+    let bed = Bed::new(Duration::from_secs(45)).await;
+    let worker = Process::start(&Process::settings(&bed, 1).set("SLUICE_TASK_LEASE_TTL_SECS", 45));
+    let id = bed.enqueue(insert(json!({ "handler": "sleep", "ms": 600_000 }))).await;
+    bed.until_state(id, State::Processing).await;
+    let held = "select extract(epoch from lease_until - started_at)::bigint from sluice.tasks";
+    assert_eq!(bed.number(held).await, 45);
+    until("it says so", async || worker.log().contains("lease_secs=45") || worker.log().contains("lease_secs: 45"))
+        .await;
+}
+
+#[tokio::test]
 async fn caps_of_a_lane_hold_for_all_workers_together() {
     let bed = Bed::new(LEASE).await;
     bed.set_cap(TENANT, 3).await;
