@@ -1,7 +1,7 @@
 //! From the first question to the last word: start, serve, wind down.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
@@ -24,7 +24,9 @@ use crate::store::startup::{StartError, about};
 
 /// How long handlers that are told to give back have for their last words.
 const LAST_WORDS: Duration = Duration::from_millis(250);
-/// How long the database has for the last ends: milliseconds are enough, but one that is busy must not cost a lease.
+/// How long the database has to say anything at all, counted from then; else it is away, and nobody waits for it.
+const LAST_CALL: Duration = Duration::from_millis(600);
+/// How long it has for the last ends if it is there: milliseconds are enough, but one that is busy must not cost a lease.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 /// How long loops and connections may take to end by themselves.
 const CLOSE: Duration = Duration::from_millis(150);
@@ -200,9 +202,14 @@ async fn wind_down(core: &Arc<Core>, shutdown: &Shutdown, is_crashed: bool) {
         told.changed.notify_one();
     });
     let is_over = || !core.is_claiming.load(Ordering::Relaxed) && core.held().len() == 0;
+    let is_written = || is_over() && core.is_farewell_said.load(Ordering::Relaxed);
     let drain = if is_crashed { Duration::ZERO } else { core.settings.drain };
     until(core, drain, shutdown.give_back_token(), is_over).await;
-    let never = CancellationToken::new();
+    if is_written() {
+        return;
+    }
+    let (never, told) = (CancellationToken::new(), tokio::time::Instant::now());
+    let is_there = call(core);
     if !is_over() {
         ending::stop_all(core, StopCause::Shutdown);
         until(core, LAST_WORDS, &never, || core.held().running() == 0).await;
@@ -212,11 +219,27 @@ async fn wind_down(core: &Arc<Core>, shutdown: &Shutdown, is_crashed: bool) {
             ending::end(core, attempt, Answer::Aborted);
         }
     }
-    until(core, LAST_WRITES, &never, || is_over() && core.is_farewell_said.load(Ordering::Relaxed)).await;
+    let is_there = || is_there.load(Ordering::Relaxed);
+    until(core, LAST_CALL.saturating_sub(told.elapsed()), &never, || is_written() || is_there()).await;
+    if is_there() {
+        until(core, LAST_WRITES, &never, is_written).await;
+    }
     let left = core.held().len();
     if left > 0 {
         tracing::warn!(left, "the database did not answer in time: the leases of what is left run out");
     }
+}
+
+/// Becomes true when the database has answered.
+fn call(core: &Arc<Core>) -> Arc<AtomicBool> {
+    let answered = Arc::<AtomicBool>::default();
+    let (core, answer) = (Arc::clone(core), Arc::clone(&answered));
+    tokio::spawn(async move {
+        let asked = core.ask(|pools| async move { pools.leases.ping().await }).await;
+        answer.store(asked.is_ok(), Ordering::Relaxed);
+        core.changed.notify_one();
+    });
+    answered
 }
 
 /// Until it is so, time is up, or `hurry`.

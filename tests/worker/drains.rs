@@ -1,21 +1,24 @@
 //! Ends that were asked for: what runs is finished or given back, and nothing of it counts as a failure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sluice::domain::lane::Policy;
 use sluice::domain::task::State;
+use sluice::store::Role;
 use sluice::store::leases::{drain_worker, undrain_worker};
 use sluice::store::status::TaskStatus;
 use uuid::Uuid;
 
 use crate::bed::{Bed, LEASE, insert};
+use crate::common::proxy::{Mode, Proxy};
 use crate::process::Process;
 use crate::until::until;
 
 /// Of the target of one second, on a machine that does much else.
 const AT_ONCE_SECS: u64 = 10;
+const ONE_SECOND: Duration = Duration::from_secs(1);
 
 async fn sleeping(bed: &Bed, ms: u64) -> Uuid {
     bed.enqueue(insert(json!({ "handler": "sleep", "ms": ms }))).await
@@ -137,4 +140,39 @@ async fn second_sigterm_gives_everything_back_at_once_whatever_handlers_do() {
     for task in bed.tasks(&ids).await.values() {
         assert_given_back(task);
     }
+}
+
+/// Nobody can be told any more, so nobody is waited for: the leases run out.
+#[tokio::test]
+async fn second_sigterm_ends_the_process_within_a_second_also_while_the_database_is_away() {
+    // The machine may be slow for a while: the fastest counts.
+    let mut fastest = Duration::MAX;
+    for mode in [Mode::BlackHole, Mode::Refuse, Mode::BlackHole, Mode::Refuse, Mode::BlackHole, Mode::Refuse] {
+        if fastest > ONE_SECOND {
+            fastest = fastest.min(end_without_database(mode).await);
+        }
+    }
+    assert!(fastest <= ONE_SECOND, "{fastest:?}");
+}
+
+/// From the second signal to the end of the process.
+async fn end_without_database(mode: Mode) -> Duration {
+    let bed = Bed::new(Duration::from_secs(60)).await;
+    let proxy = Proxy::start(&bed.db.url(Role::Worker));
+    let settings = Process::settings(&bed, 2).set("DATABASE_URL", proxy.url()).set("SLUICE_DRAIN_SECS", 3_600);
+    let mut worker = Process::start(&settings);
+    let works = [json!({ "handler": "sleep", "ms": 600_000 }), json!({ "handler": "hang" })];
+    bed.enqueue_many(&works.map(insert)).await;
+    worker.until_it_holds(2).await;
+
+    proxy.set(mode);
+    if mode == Mode::Refuse {
+        proxy.cut();
+    }
+    worker.signal(Signal::SIGTERM);
+    until("it drains", async || worker.log().contains("ending: claiming nothing more")).await;
+    let asked = Instant::now();
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().await.code(), Some(0), "{}", worker.log());
+    asked.elapsed()
 }
