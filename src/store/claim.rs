@@ -86,17 +86,22 @@ pub(super) fn claimed(answer: Result<Vec<PgRow>, StoreError>) -> Result<Claim, S
     }
 }
 
+/// By place, in the order of both statements: a claim may bring a thousand rows, and names are looked up in each.
 fn claimed_task(row: &PgRow) -> Result<ClaimedTask, StoreError> {
+    let count = |place: usize| {
+        let number: i32 = wire::at(row, place)?;
+        u32::try_from(number).map_err(|_| wire::not_understood(&format!("column {place} is {number}")))
+    };
     Ok(ClaimedTask {
-        attempt: attempt(row)?,
-        task_type: TaskType::parse(wire::column(row, "type")?),
-        tenant: wire::column(row, "tenant")?,
-        workspace: wire::column(row, "workspace")?,
-        document_id: wire::column(row, "document_id")?,
-        payload: wire::column(row, "payload")?,
-        timeout_secs: wire::small_count(row, "timeout_secs")?,
-        lease_secs: wire::small_count(row, "lease_secs")?,
-        failures: wire::small_count(row, "failures")?,
+        attempt: Attempt { track_id: wire::at(row, 0)?, number: wire::at(row, 1)? },
+        task_type: TaskType::parse(wire::at(row, 2)?),
+        tenant: wire::at(row, 3)?,
+        workspace: wire::at(row, 4)?,
+        document_id: wire::at(row, 5)?,
+        payload: wire::at(row, 6)?,
+        timeout_secs: count(7)?,
+        lease_secs: count(8)?,
+        failures: count(9)?,
     })
 }
 

@@ -3,6 +3,8 @@
 //! A handler's own writes and `complete` share one transaction, and `complete` is its last statement: any answer but
 //! `Completed` means to roll back, then [`stopped`], or nothing if the attempt is lost.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -43,19 +45,38 @@ pub async fn complete(
 }
 
 /// At most 1,000, each with the result that it came to. Answers one for each, in no order.
+///
+/// Only what is not completed is sent back: that is seldom anything, and a thousand rows cost both sides time.
 pub async fn complete_many(
     mut session: impl Session,
     completed: &[(Attempt, Option<Value>)],
 ) -> Result<Vec<(Attempt, CompleteOutcome)>, StoreError> {
     let attempts: Vec<_> = completed.iter().map(|(attempt, _)| *attempt).collect();
-    let results: Vec<_> = completed.iter().map(|(_, result)| result.as_ref().map(wire::json)).collect();
+    let has_results = completed.iter().any(|(_, result)| result.is_some());
+    let results: Option<Vec<_>> =
+        has_results.then(|| completed.iter().map(|(_, result)| result.as_ref().map(wire::json)).collect());
     let (track_ids, numbers) = split(&attempts);
-    let statement = sqlx::query("select track_id, attempt, outcome from sluice.complete_many($1, $2, $3)")
-        .bind(track_ids)
-        .bind(numbers)
-        .bind(results);
+    let statement = sqlx::query(
+        "select track_id, attempt, outcome from sluice.complete_many($1, $2, $3) where outcome <> 'completed'",
+    )
+    .bind(track_ids)
+    .bind(numbers)
+    .bind(results);
     let rows = session.fetch_all(statement).await?;
-    wire::rows(&rows, |row| Ok((attempt(row)?, wire::named(row, "outcome", CompleteOutcome::parse)?)))
+    let mut others =
+        wire::rows(&rows, |row| Ok((attempt(row)?, wire::named(row, "outcome", CompleteOutcome::parse)?)))?;
+    // A pair may stand twice: its first line was completed.
+    let mut answered = HashMap::<Attempt, usize>::new();
+    others.iter().for_each(|(attempt, _)| *answered.entry(*attempt).or_default() += 1);
+    let is_completed = |attempt: &Attempt| match answered.get_mut(attempt).filter(|left| **left > 0) {
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => true,
+    };
+    others.extend(attempts.into_iter().filter(is_completed).map(|attempt| (attempt, CompleteOutcome::Completed)));
+    Ok(others)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

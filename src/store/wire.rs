@@ -42,6 +42,14 @@ where
     row.try_get(name).map_err(|error| not_understood(&error))
 }
 
+/// The same by its place, where there are many rows.
+pub(super) fn at<'r, T>(row: &'r PgRow, place: usize) -> Result<T, StoreError>
+where
+    T: Decode<'r, Postgres> + Type<Postgres>,
+{
+    row.try_get(place).map_err(|error| not_understood(&error))
+}
+
 /// A number that is never negative.
 pub(super) fn count<T: TryFrom<i64>>(row: &PgRow, name: &str) -> Result<T, StoreError> {
     let number: i64 = column(row, name)?;

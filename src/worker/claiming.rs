@@ -128,13 +128,11 @@ pub(super) fn take(core: &Arc<Core>, tasks: Vec<ClaimedTask>, sent: Instant) {
     if tasks.is_empty() {
         return;
     }
-    for task in tasks {
-        let attempt = task.attempt;
-        running::start(core, task, sent);
-        // The worker was told to end while the claim was on its way.
-        if core.closing.is_cancelled() {
-            core.fire(attempt, StopCause::Shutdown);
-        }
+    let attempts: Vec<_> = tasks.iter().map(|task| task.attempt).collect();
+    running::start(core, tasks, sent);
+    // The worker was told to end while the claim was on its way.
+    if core.closing.is_cancelled() {
+        attempts.into_iter().for_each(|attempt| core.fire(attempt, StopCause::Shutdown));
     }
     core.publish_counts();
     core.watchdog_wake.notify_one();

@@ -10,7 +10,8 @@ use tracing::{Instrument, Span};
 use super::core::{Core, Ended};
 use super::decide::{self, Answer, End};
 use super::handler::StopCause;
-use super::metrics::{Name, Type, TypeOutcome};
+use super::held::Entry;
+use super::metrics::{Name, TypeOutcome};
 use super::publishing::{self, NO_CHANGE};
 use super::reporter::Unsent;
 use crate::domain::failure::FailureClass;
@@ -26,10 +27,8 @@ const BATCH: usize = 1_024;
 pub(super) async fn receive(core: Arc<Core>, mut ended: mpsc::UnboundedReceiver<Ended>) {
     let mut batch = Vec::with_capacity(BATCH);
     while ended.recv_many(&mut batch, BATCH).await > 0 {
-        for Ended { attempt, answer } in batch.drain(..) {
-            core.held().handler_gone();
-            end(&core, attempt, answer);
-        }
+        core.held().handlers_gone(batch.len());
+        end_all(&core, batch.drain(..));
         core.publish_counts();
         // A slot is free.
         core.shared.claim_wake.notify_one();
@@ -39,41 +38,57 @@ pub(super) async fn receive(core: Arc<Core>, mut ended: mpsc::UnboundedReceiver<
 
 /// Says how an attempt ends; nothing if that was said before.
 pub(super) fn end(core: &Arc<Core>, attempt: Attempt, answer: Answer) {
-    let end = {
+    end_all(core, std::iter::once(Ended { attempt, answer }));
+}
+
+fn end_all(core: &Arc<Core>, ended: impl Iterator<Item = Ended>) {
+    let (mut words, mut times) = (Vec::new(), Vec::new());
+    {
         let mut held = core.held();
-        let Some(entry) = held.get_mut(attempt).filter(|entry| entry.is_running()) else { return };
-        let cause = entry.stop.cause();
-        let (task_type, now) = (entry.task_type, Instant::now());
-        let metrics = &core.shared.metrics;
-        let label = Type { r#type: Name(task_type.as_str()) };
-        metrics.handler_seconds.get_or_create(&label).observe((now - entry.started).as_secs_f64());
-        if let (Some(since), Some(StopCause::Cancel)) = (entry.stopping_since(), cause) {
-            metrics.cancel_seconds.observe((now - since).as_secs_f64());
+        for Ended { attempt, answer } in ended {
+            let Some((entry, stopping_since)) = held.set_ending(attempt) else { continue };
+            let (cause, now) = (entry.stop.cause(), Instant::now());
+            times.push((entry.task_type, now - entry.started));
+            if let (Some(since), Some(StopCause::Cancel)) = (stopping_since, cause) {
+                core.shared.metrics.cancel_seconds.observe((now - since).as_secs_f64());
+            }
+            let end = decide::end_of(entry.task_type, entry.timeout_secs, cause, answer);
+            if entry.is_reporting {
+                entry.end_after_report = Some(end);
+            } else {
+                words.push(Words { attempt, end, unsent: entry.reporter.take() });
+            }
         }
-        let end = decide::end_of(task_type, entry.timeout_secs, cause, answer);
-        let waits = entry.is_reporting;
-        let end = if waits {
-            entry.end_after_report = Some(end);
-            None
-        } else {
-            Some(end)
-        };
-        held.set_ending(attempt);
-        end
-    };
-    if let Some(end) = end {
-        dispatch(core, attempt, end);
     }
+    core.shared.metrics.handlers_done(&times);
+    say(core, words);
+}
+
+/// What is to be said of an attempt, and what its handler had reported by then.
+struct Words {
+    attempt: Attempt,
+    end: End,
+    unsent: Option<Unsent>,
+}
+
+pub(super) fn dispatch(core: &Arc<Core>, attempt: Attempt, end: End) {
+    let unsent = core.held().get(attempt).and_then(|entry| entry.reporter.take());
+    say(core, vec![Words { attempt, end, unsent }]);
 }
 
 /// Plain ends travel together, the others each by itself.
-pub(super) fn dispatch(core: &Arc<Core>, attempt: Attempt, end: End) {
-    let unsent = core.held().get(attempt).and_then(|entry| entry.reporter.take());
-    match end {
-        End::Nothing => finish(core, attempt, "lost"),
-        End::Complete(done) if unsent.is_none() && done.is_plain() => core.flushing.complete(attempt, done.result),
-        End::Release { reason, cools_down: false } if unsent.is_none() => core.flushing.release(attempt, reason),
-        end => write_alone(core, attempt, end, unsent),
+fn say(core: &Arc<Core>, words: Vec<Words>) {
+    let mut completions = Vec::with_capacity(words.len());
+    for Words { attempt, end, unsent } in words {
+        match end {
+            End::Nothing => finish(core, attempt, "lost"),
+            End::Complete(done) if unsent.is_none() && done.is_plain() => completions.push((attempt, done.result)),
+            End::Release { reason, cools_down: false } if unsent.is_none() => core.flushing.release(attempt, reason),
+            end => write_alone(core, attempt, end, unsent),
+        }
+    }
+    if !completions.is_empty() {
+        core.flushing.complete(completions);
     }
 }
 
@@ -85,18 +100,36 @@ pub(super) fn write_alone(core: &Arc<Core>, attempt: Attempt, end: End, unsent: 
 
 /// The database has answered, or the attempt is not ours any more.
 pub(super) fn finish(core: &Core, attempt: Attempt, outcome: &'static str) {
-    let Some(entry) = core.held().remove(attempt) else { return };
-    let label = TypeOutcome { r#type: Name(entry.task_type.as_str()), outcome: Name(outcome) };
-    core.shared.metrics.ends.get_or_create(&label).inc();
-    if outcome == ReleaseOutcome::Released.as_str() && core.closing.is_cancelled() {
-        core.given_back.fetch_add(1, Ordering::Relaxed);
+    finish_all(core, std::iter::once((attempt, outcome)));
+}
+
+pub(super) fn finish_all(core: &Core, answers: impl Iterator<Item = (Attempt, &'static str)>) {
+    let finished: Vec<_> = {
+        let mut held = core.held();
+        answers.filter_map(|(attempt, outcome)| Some((held.remove(attempt)?, outcome))).collect()
+    };
+    if finished.is_empty() {
+        return;
     }
-    entry.span.in_scope(|| match outcome {
-        "completed" => tracing::debug!("completed"),
-        outcome => tracing::info!(outcome, "ended"),
-    });
+    let label = |(entry, outcome): &(Entry, &'static str)| TypeOutcome {
+        r#type: Name(entry.task_type.as_str()),
+        outcome: Name(outcome),
+    };
+    for alike in finished.chunk_by(|one, other| label(one) == label(other)) {
+        core.shared.metrics.ends.get_or_create(&label(&alike[0])).inc_by(alike.len() as u64);
+    }
+    for (entry, outcome) in &finished {
+        if *outcome == ReleaseOutcome::Released.as_str() && core.closing.is_cancelled() {
+            core.given_back.fetch_add(1, Ordering::Relaxed);
+        }
+        match *outcome {
+            "completed" if !tracing::enabled!(tracing::Level::DEBUG) => {}
+            "completed" => entry.span.in_scope(|| tracing::debug!("completed")),
+            outcome => entry.span.in_scope(|| tracing::info!(outcome, "ended")),
+        }
+    }
     core.changed.notify_one();
-    // Its lane has room.
+    // Their lanes have room.
     core.shared.claim_wake.notify_one();
 }
 

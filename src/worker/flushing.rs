@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::core::Core;
 use super::decide::End;
-use super::ending::{self, finish, retried};
+use super::ending::{self, finish_all, retried};
 use super::handler::Done;
 use crate::store::claim::Attempt;
 use crate::store::ends::{self, CoolDown};
@@ -28,8 +28,8 @@ pub(super) struct Flushing {
 }
 
 impl Flushing {
-    pub fn complete(&self, attempt: Attempt, result: Option<Value>) {
-        lock(&self.completions).push((attempt, result));
+    pub fn complete(&self, completions: Vec<Completion>) {
+        lock(&self.completions).extend(completions);
         self.completion_wake.notify_one();
     }
 
@@ -96,9 +96,7 @@ async fn complete_batch(core: &Arc<Core>, batch: Vec<Completion>) {
             let metrics = &core.shared.metrics;
             metrics.flush_tasks.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
             metrics.flush_seconds.observe(started.elapsed().as_secs_f64());
-            for (attempt, outcome) in answers {
-                finish(core, attempt, outcome.as_str());
-            }
+            finish_all(core, answers.into_iter().map(|(attempt, outcome)| (attempt, outcome.as_str())));
         }
         // One of them spoils it for the others.
         Some(Err(error)) => {
@@ -128,16 +126,12 @@ async fn release_batch(core: &Core, reason: &str, attempts: &[Attempt]) {
         None => {}
         Some(Ok(answers)) => {
             core.complaints.succeeded("giving tasks back");
-            for (attempt, outcome) in answers {
-                finish(core, attempt, outcome.as_str());
-            }
+            finish_all(core, answers.into_iter().map(|(attempt, outcome)| (attempt, outcome.as_str())));
         }
         Some(Err(error)) => {
             // Their leases run out.
             core.complaints.failed("giving tasks back", &error);
-            for attempt in attempts {
-                finish(core, *attempt, "unsaid");
-            }
+            finish_all(core, attempts.iter().map(|attempt| (*attempt, "unsaid")));
         }
     }
 }

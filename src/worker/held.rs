@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::AbortHandle;
 use tracing::Span;
 use uuid::Uuid;
 
@@ -39,7 +38,6 @@ pub(super) struct Entry {
 
 pub(super) enum Phase {
     Running {
-        handler: Option<AbortHandle>,
         stopping_since: Option<Instant>,
         aborted_at: Option<Instant>,
     },
@@ -99,9 +97,9 @@ impl Held {
         self.in_flight = None;
     }
 
-    pub fn insert(&mut self, attempt: Attempt, entry: Entry) {
-        self.occupied += 1;
-        self.entries.insert(attempt, entry);
+    pub fn insert_all(&mut self, entries: Vec<(Attempt, Entry)>) {
+        self.occupied += entries.len();
+        self.entries.extend(entries);
     }
 
     pub fn get_mut(&mut self, attempt: Attempt) -> Option<&mut Entry> {
@@ -112,19 +110,19 @@ impl Held {
         self.entries.get(&attempt)
     }
 
-    /// Its handler has ended, or is given up.
-    pub fn set_ending(&mut self, attempt: Attempt) {
-        if let Some(entry) = self.entries.get_mut(&attempt)
-            && !matches!(entry.phase, Phase::Ending)
-        {
-            entry.phase = Phase::Ending;
-            self.ending += 1;
-        }
+    /// Its handler has ended, or is given up: what it was, and since when it had been told to stop. `None` if that was said
+    /// before.
+    pub fn set_ending(&mut self, attempt: Attempt) -> Option<(&mut Entry, Option<Instant>)> {
+        let entry = self.entries.get_mut(&attempt).filter(|entry| entry.is_running())?;
+        let stopping_since = entry.stopping_since();
+        entry.phase = Phase::Ending;
+        self.ending += 1;
+        Some((entry, stopping_since))
     }
 
-    /// A handler's future is gone.
-    pub fn handler_gone(&mut self) {
-        self.occupied = self.occupied.saturating_sub(1);
+    /// The futures of so many handlers are gone.
+    pub fn handlers_gone(&mut self, count: usize) {
+        self.occupied = self.occupied.saturating_sub(count);
     }
 
     pub fn remove(&mut self, attempt: Attempt) -> Option<Entry> {
@@ -194,12 +192,10 @@ impl Held {
     /// Drops a handler's future at its next await.
     pub fn abort(&mut self, attempt: Attempt, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&attempt)
-            && let Phase::Running { handler, aborted_at, .. } = &mut entry.phase
+            && let Phase::Running { aborted_at, .. } = &mut entry.phase
         {
             *aborted_at = Some(now);
-            if let Some(handler) = handler {
-                handler.abort();
-            }
+            entry.stop.abort();
         }
     }
 
@@ -236,7 +232,7 @@ impl Entry {
     }
 
     fn next_due(&self, attempt: Attempt, grace: Duration) -> Option<(Instant, Due)> {
-        let Phase::Running { stopping_since, aborted_at, .. } = &self.phase else { return None };
+        let Phase::Running { stopping_since, aborted_at } = &self.phase else { return None };
         if let Some(at) = aborted_at {
             return Some((*at + ABORT_WAIT, Due::GiveUp(attempt)));
         }

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::domain::task::TaskType;
+
 /// A name of a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name(pub &'static str);
@@ -119,6 +121,14 @@ impl Metrics {
         self.claimed.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
         self.claim_seconds.observe(time.as_secs_f64());
         *self.last_claim.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn handlers_done(&self, times: &[(TaskType, Duration)]) {
+        for alike in times.chunk_by(|(one, _), (other, _)| one == other) {
+            let label = Type { r#type: Name(alike[0].0.as_str()) };
+            let seconds = self.handler_seconds.get_or_create(&label);
+            alike.iter().for_each(|(_, time)| seconds.observe(time.as_secs_f64()));
+        }
     }
 
     /// Ages grow by themselves: sets them for who reads now.

@@ -19,7 +19,7 @@ fn entry(now: Instant, timeout: Duration) -> Entry {
         deadline: now + timeout,
         started: now,
         span: Span::none(),
-        phase: Phase::Running { handler: None, stopping_since: None, aborted_at: None },
+        phase: Phase::Running { stopping_since: None, aborted_at: None },
         is_reporting: false,
         end_after_report: None,
     }
@@ -27,7 +27,7 @@ fn entry(now: Instant, timeout: Duration) -> Entry {
 
 fn holding(now: Instant, timeout: Duration) -> Held {
     let mut held = Held::default();
-    held.insert(attempt(1), entry(now, timeout));
+    held.insert_all(vec![(attempt(1), entry(now, timeout))]);
     held
 }
 
@@ -88,8 +88,8 @@ fn a_lease_that_ends_leaves_less_time_to_stop() {
 fn heartbeats_name_everything_but_what_is_lost() {
     let start = Instant::now();
     let mut held = holding(start, secs(60));
-    held.insert(attempt(2), entry(start, secs(60)));
-    held.insert(attempt(3), entry(start, secs(60)));
+    held.insert_all(vec![(attempt(2), entry(start, secs(60)))]);
+    held.insert_all(vec![(attempt(3), entry(start, secs(60)))]);
     held.set_ending(attempt(2));
     assert_eq!(held.renewed(attempt(3), LeaseAnswer::Lost, start), Some(StopCause::Lost));
     held.fire(attempt(3), StopCause::Lost, start);
@@ -116,9 +116,9 @@ fn a_heartbeat_speaks_for_the_claims_whose_reply_is_here() {
 fn slots_and_ends_are_counted_apart() {
     let start = Instant::now();
     let mut held = holding(start, secs(60));
-    held.insert(attempt(2), entry(start, secs(60)));
+    held.insert_all(vec![(attempt(2), entry(start, secs(60)))]);
 
-    held.handler_gone();
+    held.handlers_gone(1);
     held.set_ending(attempt(1));
     held.set_ending(attempt(1));
     assert_eq!((held.occupied(), held.ending(), held.running(), held.len()), (1, 1, 1, 2));
@@ -134,7 +134,7 @@ fn slots_and_ends_are_counted_apart() {
 fn only_the_newest_attempt_of_a_task_is_spoken_to() {
     let start = Instant::now();
     let mut held = holding(start, secs(60));
-    held.insert(attempt(7), entry(start, secs(60)));
+    held.insert_all(vec![(attempt(7), entry(start, secs(60)))]);
 
     assert_eq!(held.newest_of(Uuid::nil()), Some(attempt(7)));
     assert_eq!(held.newest_of(Uuid::max()), None);
