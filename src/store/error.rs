@@ -99,6 +99,10 @@ impl StoreError {
             sqlx::Error::Tls(tls) => {
                 (Sort::Transient, format!("{} and this program found no TLS: {tls}", url.server()))
             }
+            // What the driver makes of a connection that ends before its first answer (sqlx 0.9).
+            sqlx::Error::Protocol(problem) if problem.contains("SSLRequest: 0x00") => {
+                (Sort::Transient, format!("{} closed the connection before it was made", url.server()))
+            }
             sqlx::Error::PoolTimedOut => (Sort::Transient, format!("no connection to {url} was to be had in time")),
             sqlx::Error::PoolClosed => (Sort::Transient, "this program closes its connections".to_owned()),
             sqlx::Error::BeginFailed => (Sort::Transient, "the server did not begin a transaction".to_owned()),
