@@ -15,8 +15,8 @@ use crate::scale::Scale;
 
 /// Lanes without a cap: graphile_worker knows none.
 const LANES: i32 = 1_000;
-/// As many slots as the largest batch of the functions, so that a claim is as large as the bare one's.
-const SLOTS: usize = 1_000;
+/// A claim takes a half of many slots, while the other one runs: so it is as large as the bare one's.
+const SLOTS: usize = 2_000;
 /// Of one bare claim; what came out best.
 const BARE_WANT: i32 = 1_000;
 /// Of one lane in one turn: the worker's own choice for claims of this size.

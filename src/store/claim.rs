@@ -58,6 +58,16 @@ pub struct ClaimRequest {
 /// A transaction of its own, so that lanes are never locked across a round trip; nor across a wait for the disk, which comes
 /// after it.
 pub async fn claim(database: &Database, request: ClaimRequest) -> Result<Claim, StoreError> {
+    let claim = claim_unflushed(database, request).await?;
+    if matches!(&claim, Claim::Tasks(tasks) if !tasks.is_empty()) {
+        flush(database).await?;
+    }
+    Ok(claim)
+}
+
+/// The same, but that nobody may work on these tasks before [`flush`] has answered: a crash of the server could take them
+/// back until then, and give another worker the same attempt.
+pub async fn claim_unflushed(database: &Database, request: ClaimRequest) -> Result<Claim, StoreError> {
     let ClaimRequest { worker_id, sequence, want, quantum } = request;
     let statement = sqlx::query(
         "select track_id, attempt, type, tenant, workspace, document_id, payload, timeout_secs, lease_secs, failures
@@ -67,11 +77,12 @@ pub async fn claim(database: &Database, request: ClaimRequest) -> Result<Claim, 
     .bind(sequence)
     .bind(wire::int(want))
     .bind(wire::int(quantum));
-    let claim = claimed(database.fetch_all(statement).await)?;
-    if matches!(&claim, Claim::Tasks(tasks) if !tasks.is_empty()) {
-        database.execute(sqlx::query("select from sluice.flush()")).await?;
-    }
-    Ok(claim)
+    claimed(database.fetch_all(statement).await)
+}
+
+/// Answers when every claim that was answered before is on disk.
+pub async fn flush(database: &Database) -> Result<(), StoreError> {
+    database.execute(sqlx::query("select from sluice.flush()")).await.map(drop)
 }
 
 /// What `claim` and `adopt` answer.

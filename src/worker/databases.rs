@@ -8,8 +8,9 @@ use tokio::sync::Notify;
 use super::settings::WorkerSettings;
 use crate::store::{Database, PoolSettings, Role, StoreError};
 
-/// Claims and upkeep; heartbeat and watch.
-const CONTROL_CONNECTIONS: u32 = 2;
+/// The claim, the flush of the last one, and upkeep; heartbeat and watch.
+const CLAIM_CONNECTIONS: u32 = 3;
+const LEASE_CONNECTIONS: u32 = 2;
 /// Ends that are written one by one, at once.
 pub(super) const WRITERS: usize = 2;
 /// These, what is flushed together, what is given back together, and reports.
@@ -27,12 +28,13 @@ pub(super) struct Pools {
 
 impl Pools {
     fn new(settings: &WorkerSettings) -> Self {
-        let few = PoolSettings { max_connections: CONTROL_CONNECTIONS, acquire_timeout: ACQUIRE_TIMEOUT };
+        let few = PoolSettings { max_connections: LEASE_CONNECTIONS, acquire_timeout: ACQUIRE_TIMEOUT };
+        let claims = PoolSettings { max_connections: CLAIM_CONNECTIONS, ..few };
         let ends = PoolSettings { max_connections: END_CONNECTIONS, ..few };
         let many = PoolSettings { max_connections: settings.handler_connections, ..PoolSettings::default() };
         let control = |pool| Database::for_retried_statements(settings.database.clone(), Role::Worker, pool);
         Self {
-            claims: control(few),
+            claims: control(claims),
             leases: control(few),
             ends: control(ends),
             handlers: Database::new(settings.database.clone(), Role::Worker, many),

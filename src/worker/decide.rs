@@ -19,6 +19,8 @@ const ENDING_MIN: usize = 64;
 /// served in few of them.
 const TURNS_PER_CLAIM: u32 = 8;
 const QUANTUM_MAX: u32 = 32;
+/// Below it, a claim costs about the same whatever it brings.
+const HALF_MIN: u32 = 128;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 
 /// How many tasks to claim. A slot is taken while a handler runs; what has ended and is not written yet takes none, but
@@ -28,8 +30,13 @@ pub fn want(slots: u32, occupied: usize, ending: usize) -> u32 {
     if ending >= slots_count.saturating_mul(ENDING_PER_SLOT).max(ENDING_MIN) {
         return 0;
     }
-    let free = slots_count.saturating_sub(occupied).min(BATCH_MAX);
-    u32::try_from(free).unwrap_or(slots)
+    let free = slots_count.saturating_sub(occupied);
+    u32::try_from(free).unwrap_or(slots).min(claim_size(slots))
+}
+
+/// The most that one claim takes: of many slots a half, so that one half runs while the other is claimed.
+pub fn claim_size(slots: u32) -> u32 {
+    slots.min((slots / 2).max(HALF_MIN)).min(u32::try_from(BATCH_MAX).unwrap_or(u32::MAX))
 }
 
 pub fn quantum(want: u32) -> u32 {

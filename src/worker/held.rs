@@ -48,12 +48,12 @@ pub(super) enum Phase {
 #[derive(Default)]
 pub(super) struct Held {
     entries: HashMap<Attempt, Entry>,
-    /// Handlers that exist, those that are given up included.
+    /// Handlers that exist or are about to, those that are given up included.
     occupied: usize,
     ending: usize,
-    /// The next claim's number, and those whose reply is not here yet.
+    /// The newest claim's number, and those whose tasks are not here yet.
     sequence: i64,
-    in_flight: Option<i64>,
+    in_flight: Vec<i64>,
 }
 
 /// What the watchdog has to do about one attempt.
@@ -83,22 +83,27 @@ impl Held {
     /// The number of the claim that is sent now.
     pub fn claim_sent(&mut self) -> i64 {
         self.sequence += 1;
-        self.in_flight = Some(self.sequence);
+        self.in_flight.push(self.sequence);
         self.sequence
     }
 
     /// `adopt` goes under number 0, below every claim.
-    pub fn adopt_sent(&mut self) {
-        self.in_flight = Some(0);
+    pub fn adopt_sent(&mut self) -> i64 {
+        self.in_flight.push(0);
+        0
     }
 
     /// What came back is in the table, or nothing will come back.
-    pub fn claim_answered(&mut self) {
-        self.in_flight = None;
+    pub fn claim_answered(&mut self, sequence: i64) {
+        self.in_flight.retain(|sent| *sent != sequence);
+    }
+
+    /// So many tasks have come, and take their slots already; `insert_all` follows, or `handlers_gone`.
+    pub fn reserve(&mut self, count: usize) {
+        self.occupied += count;
     }
 
     pub fn insert_all(&mut self, entries: Vec<(Attempt, Entry)>) {
-        self.occupied += entries.len();
         self.entries.extend(entries);
     }
 
@@ -137,7 +142,7 @@ impl Held {
     pub fn to_renew(&self) -> (i64, Vec<Attempt>) {
         let named: Vec<_> =
             self.entries.iter().filter(|(_, entry)| !entry.is_lost()).map(|(attempt, _)| *attempt).collect();
-        (self.in_flight.unwrap_or(self.sequence + 1), named)
+        (self.in_flight.iter().min().copied().unwrap_or(self.sequence + 1), named)
     }
 
     /// Tasks whose handler still runs.

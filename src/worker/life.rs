@@ -146,19 +146,20 @@ async fn receive(core: Arc<Core>, ends: mpsc::UnboundedReceiver<super::core::End
 }
 
 async fn adopt(core: &Arc<Core>, attempt: Attempt) -> Result<Adopted, WorkerError> {
-    core.held().adopt_sent();
+    let sequence = core.held().adopt_sent();
     let sent = Instant::now();
     let worker_id = core.worker_id;
     let answer = core.ask(move |pools| async move { leases::adopt(&pools.claims, worker_id, attempt).await }).await;
     let adopted = match answer {
         Ok(Claim::Tasks(tasks)) if !tasks.is_empty() => {
+            core.held().reserve(tasks.len());
             claiming::take(core, tasks, sent);
             Ok(Adopted::Ended)
         }
         Ok(Claim::Tasks(_) | Claim::Unregistered) => Ok(Adopted::NotThere),
         Err(error) => Err(WorkerError::Adopt(error)),
     };
-    core.held().claim_answered();
+    core.held().claim_answered(sequence);
     adopted
 }
 

@@ -105,6 +105,9 @@ fn a_claim_wants_the_free_slots_while_ends_keep_up() {
         (8, 0, 64, 0),
         (100, 0, 199, 100),
         (100, 0, 200, 0),
+        (256, 0, 0, 128),
+        (1_000, 100, 0, 500),
+        (1_000, 700, 0, 300),
         (10_000, 0, 0, 1_000),
     ] {
         assert_eq!(want(slots, occupied, ending), expected, "{slots} {occupied} {ending}");

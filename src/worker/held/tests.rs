@@ -106,9 +106,13 @@ fn a_heartbeat_speaks_for_the_claims_whose_reply_is_here() {
     assert_eq!(held.to_renew().0, 1);
     assert_eq!(held.claim_sent(), 1);
     assert_eq!(held.to_renew().0, 1, "claim 1 is on its way");
-    held.claim_answered();
+    assert_eq!(held.claim_sent(), 2);
+    assert_eq!(held.to_renew().0, 1, "what claim 1 took is on its way to disk, and claim 2 was sent");
+    held.claim_answered(1);
     assert_eq!(held.to_renew().0, 2, "what claim 1 took is in the table, or never came");
-    held.adopt_sent();
+    held.claim_answered(2);
+    assert_eq!(held.to_renew().0, 3);
+    assert_eq!(held.adopt_sent(), 0);
     assert_eq!(held.to_renew().0, 0);
 }
 
@@ -116,6 +120,8 @@ fn a_heartbeat_speaks_for_the_claims_whose_reply_is_here() {
 fn slots_and_ends_are_counted_apart() {
     let start = Instant::now();
     let mut held = holding(start, secs(60));
+    held.reserve(2);
+    assert_eq!((held.occupied(), held.len()), (2, 1), "what was claimed has its slot before it is here");
     held.insert_all(vec![(attempt(2), entry(start, secs(60)))]);
 
     held.handlers_gone(1);
