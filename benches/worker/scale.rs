@@ -22,10 +22,10 @@ impl Scale {
                 quick: true,
                 repeats: 1,
                 no_op: Duration::from_secs(2),
-                no_op_rows: 300_000,
-                stream: Duration::from_secs(4),
-                cancel_rounds: 2,
-                idle: Duration::from_secs(10),
+                no_op_rows: 240_000,
+                stream: Duration::from_secs(3),
+                cancel_rounds: 1,
+                idle: Duration::from_secs(8),
             }
         } else {
             Self {
