@@ -21,11 +21,11 @@ impl Scale {
             Self {
                 quick: true,
                 repeats: 1,
-                no_op: Duration::from_secs(2),
-                no_op_rows: 240_000,
+                no_op: Duration::from_secs(1),
+                no_op_rows: 150_000,
                 stream: Duration::from_secs(3),
                 cancel_rounds: 1,
-                idle: Duration::from_secs(8),
+                idle: Duration::from_secs(6),
             }
         } else {
             Self {
