@@ -114,11 +114,12 @@ async fn perform(context: Context) -> Handled {
     }
 }
 
-/// A resource's payload is its source: a text that says what to do is done, and any other source at once.
+/// A resource's payload is its source, with no handler in it: a text that says what to do is done, and any other source at
+/// once.
 fn work(context: &Context) -> Result<TestWork, NotDone> {
-    match context.task.payload.get("source") {
-        Some(source) => Ok(asked_by(source).unwrap_or(TestWork::Noop {})),
-        None => context.payload(),
+    match context.task.payload.get("handler") {
+        Some(_) => context.payload(),
+        None => Ok(asked_by(&context.task.payload).unwrap_or(TestWork::Noop {})),
     }
 }
 

@@ -21,7 +21,7 @@ async fn life_of_a_task_is_shown_in_three_writes_and_a_second_look_writes_nothin
     let track_id = scene.track("one").await;
     let row = task_status(&scene.worker, track_id).await.expect("an answer").expect("a row");
     assert_eq!((row.tenant.as_str(), row.workspace.as_deref()), (scene.namespace.name.as_str(), Some("w")));
-    assert_eq!((row.priority, &row.payload), (7, &json!({ "source": { "text": "hello" } })));
+    assert_eq!((row.priority, &row.payload), (7, &json!({ "text": "hello" })));
 
     let attempt = scene.run(track_id).await;
     let stage = Report { stage: Some("extracting"), progress: Some(0.5), ..Report::default() };
@@ -105,7 +105,7 @@ async fn refused_resource_says_why_makes_no_row_and_is_taken_when_the_reason_is_
     scene.namespace.kubectl(&["create", "configmap", "m", "--from-literal=k=hello"]);
     scene.patch("map", json!({ "priority": 1 })).await;
     let track_id = scene.track("map").await;
-    assert_eq!(scene.row(track_id).await.payload, json!({ "source": { "text": "hello" } }));
+    assert_eq!(scene.row(track_id).await.payload, json!({ "text": "hello" }));
 }
 
 #[tokio::test]

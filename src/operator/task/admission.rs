@@ -135,7 +135,8 @@ fn new_task(
     }
 }
 
-/// What travels with the task: the source as it was given, or the text that it named.
+/// What travels with the task, as handlers read it: where the content is, or the text itself. A document is named by the task,
+/// not by its payload.
 fn payload(
     spec: &IngestTaskSpec,
     source: &Source,
@@ -147,14 +148,14 @@ fn payload(
     let Source { url, text, config_map_key_ref, document_id, track_id: _ } = source;
     if let Some(url) = url {
         check_url(url, allowed_sources).map_err(|problem| Refusal::waiting(Reason::SourceNotAllowed, problem))?;
-        return Ok((json!({ "source": { "url": url } }), None));
+        return Ok((json!({ "url": url }), None));
     }
     if let Some(text) = text {
-        return check_size(text).map(|()| (json!({ "source": { "text": text } }), None));
+        return check_size(text).map(|()| (json!({ "text": text }), None));
     }
     if config_map_key_ref.is_some() {
         return match content {
-            Content::Text(text) => check_size(&text).map(|()| (json!({ "source": { "text": text } }), None)),
+            Content::Text(text) => check_size(&text).map(|()| (json!({ "text": text }), None)),
             Content::Missing(problem) => Err(Refusal::waiting(Reason::SourceMissing, problem)),
             Content::NotRead => Err(Refusal::waiting(Reason::SourceMissing, "the ConfigMap was not read")),
         };
@@ -168,7 +169,7 @@ fn payload(
             let message = format!("tenant {tenant} has no document {id} in the workspace that the spec names");
             return Err(Refusal::waiting(Reason::DocumentNotFound, message));
         }
-        return Ok((json!({ "source": { "document_id": id } }), Some(id)));
+        return Ok((json!({}), Some(id)));
     }
     match convert::task_type(spec.task_type) {
         TaskType::WorkspaceWipe => Ok((json!({}), None)),

@@ -47,7 +47,7 @@ fn spec_becomes_a_task_of_the_namespaces_tenant() {
     let resource = Resource { cluster: "here".into(), namespace: "team".into(), name: "one".into(), uid: "u".into() };
     let expected = NewTask {
         workspace: Some("w".into()),
-        payload: json!({ "source": { "text": "hello" } }),
+        payload: json!({ "text": "hello" }),
         priority: 7,
         suspended: true,
         max_attempts: Some(5),
@@ -104,11 +104,17 @@ fn text_of_a_config_map_travels_in_the_payload() {
     let task = task(json!({ "type": "Upload", "source": { "configMapKeyRef": { "name": "c", "key": "k" } } }));
     let with = |content| admit(&task, Facts { content, ..facts(&[]) });
 
-    assert_eq!(enqueued(with(Content::Text("x".into()))).payload, json!({ "source": { "text": "x" } }));
+    assert_eq!(enqueued(with(Content::Text("x".into()))).payload, json!({ "text": "x" }));
     assert_eq!(refused(with(Content::Missing("gone".into()))), (Reason::SourceMissing, "gone".to_owned(), true));
     let (reason, message, again) = refused(with(Content::Text("x".repeat(TEXT_MAX_BYTES + 1))));
     assert_eq!((reason, again), (Reason::SourceTooLarge, false));
     assert!(message.contains("put it behind a url"), "{message}");
+}
+
+#[test]
+fn url_travels_as_it_was_given() {
+    let task = task(json!({ "type": "PdfProcessing", "source": { "url": "https://a.example/b.pdf" } }));
+    assert_eq!(enqueued(admit(&task, facts(&[]))).payload, json!({ "url": "https://a.example/b.pdf" }));
 }
 
 #[test]
@@ -121,7 +127,8 @@ fn document_must_be_the_tenants_own() {
         workspace: workspace.map(Into::into),
     };
 
-    assert_eq!(enqueued(with(of("team", Some("w")))).document_id, Some(id.parse().unwrap()));
+    let own = enqueued(with(of("team", Some("w"))));
+    assert_eq!((own.document_id, own.payload), (Some(id.parse().unwrap()), json!({})));
     for foreign in [of("other", Some("w")), of("team", None), Document::Missing] {
         let (reason, message, again) = refused(with(foreign));
         assert_eq!((reason, again), (Reason::DocumentNotFound, true));
