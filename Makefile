@@ -55,6 +55,13 @@ bench-worker: prepare ## Measure the worker; QUICK=1 does so within a minute
 	@echo '== bench: the worker'
 	$(CARGO) bench --bench worker --locked
 
+.PHONY: demo
+# The same build as for the tests, so that nothing is built twice.
+demo: prepare cluster-build ## Show Sluice from end to end; DOCS=dir takes other PDFs, ARGS=--once ends by itself
+	@echo '== demo: building'
+	$(CARGO) build --workspace --locked --bins --example demo
+	@"$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
+
 .PHONY: soak
 soak: prepare ## Run the tests that take longer
 	@echo '== soak: tests that are ignored otherwise'
