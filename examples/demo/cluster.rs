@@ -11,7 +11,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use crate::documents::TENANTS;
-use crate::tools::run;
+use crate::tools::{run, run_to_end};
 
 pub const SYSTEM: &str = "sluice-system";
 /// What the demo's own cluster knows the built program by.
@@ -143,6 +143,6 @@ impl Cluster {
 
     fn command_of_own(&self, arguments: &[&str]) -> Result<String> {
         let (binary, directory) = self.own.as_ref().context("the cluster is another's")?;
-        run(Command::new(binary).args(arguments).env("CLUSTER_DIR", directory), None)
+        run_to_end(Command::new(binary).args(arguments).env("CLUSTER_DIR", directory))
     }
 }

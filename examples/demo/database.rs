@@ -5,8 +5,9 @@ use std::process::id;
 
 use anyhow::{Context, Result, bail};
 use private_postgres::{Options, Server};
-use sqlx::AssertSqlSafe;
-use sqlx::postgres::{PgPool, PgPoolOptions};
+
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection};
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 use uuid::Uuid;
@@ -54,8 +55,11 @@ impl Database {
                 "DATABASE_URL names no host, and pods reach no socket of this machine: write postgres://user:password@host/database"
             );
         }
-        let admin = PgPoolOptions::new().max_connections(1).connect(url.as_str()).await;
-        let admin = admin.context("the Postgres of DATABASE_URL cannot be reached")?;
+        // A pool would try again for half a minute, and then not say why.
+        let first =
+            PgConnection::connect(url.as_str()).await.context("the Postgres of DATABASE_URL cannot be reached")?;
+        first.close().await?;
+        let admin = PgPoolOptions::new().max_connections(1).connect(url.as_str()).await?;
         let name = if server.is_some() { "sluice".to_owned() } else { format!("sluice_demo_{}", id()) };
         url.set_path(&name);
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy(url.as_str())?;

@@ -27,7 +27,7 @@ use crate::database::Database;
 use crate::documents::{Document, LONG, collect, is_pdf, write_long};
 use crate::screen::{Screen, print_line};
 use crate::summary::{Outcome, table};
-use crate::tools::apart;
+use crate::tools::{apart, end_all};
 use crate::view::End;
 use crate::watching::{Watch, count_running};
 
@@ -109,6 +109,7 @@ async fn show(arguments: Arguments) -> ExitCode {
     };
     screen.keep();
     screen.step("removing everything");
+    end_all();
     let removed = made.remove().await;
     // Last, so that nothing hides it.
     match shown {
