@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio, id};
+use std::process::{Command, id};
 
 use anyhow::{Context, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -27,7 +27,7 @@ pub struct Cluster {
 impl Cluster {
     /// Built, if it is not; in a directory that it removes at its end.
     pub fn start(repository: &Path, directory: PathBuf, program: &Path) -> Result<Self> {
-        let binary = run(Command::new(repository.join("tests/cluster/build.sh")).stderr(Stdio::inherit()), None)?;
+        let binary = run(&mut Command::new(repository.join("tests/cluster/build.sh")), None)?;
         let mut cluster = Self {
             kubeconfig: PathBuf::new(),
             own: Some((PathBuf::from(binary.trim()), directory)),

@@ -14,7 +14,7 @@ pub const TENANTS: [&str; 2] = ["acme", "globex"];
 /// The one that is cancelled; it belongs to the tenant with the lower cap, and goes first there.
 pub const LONG: (&str, &str) = ("globex", "harbour-archive");
 /// What is written for the run, with its days: long enough to be seen at work, and to be stopped.
-const WRITTEN: [((&str, &str), u32); 2] = [(LONG, 1_500), (("acme", "harbour-year"), 365)];
+const WRITTEN: [((&str, &str), u32); 2] = [(LONG, 800), (("acme", "harbour-summer"), 184)];
 /// A screen has so many lines.
 const DOCUMENTS_MAX: usize = 40;
 const NAME_MAX: usize = 50;

@@ -37,11 +37,21 @@ pub fn install(cluster: &Cluster, repository: &Path, urls: &PodUrls) -> Result<(
     Ok(())
 }
 
+/// In the demo's own cluster an image is one program, and the converter is another, which has to come beside it.
+const CONVERTER_MOUNT: &str = "        - name: converter
+          mountPath: /usr/local/bin/sluice-convert
+          readOnly: true
+";
+const CONVERTER_VOLUME: &str = "      - name: converter
+        hostPath:
+          path: ${CONVERTER}
+          type: File
+";
+
 /// Tasks that come before their lane would be refused: a lane says which files may be read.
-pub fn apply_tenants_and_pool(cluster: &Cluster, documents: &Path) -> Result<()> {
+pub fn apply_tenants_and_pool(cluster: &Cluster, documents: &Path, converter: &Path) -> Result<()> {
     cluster.apply(TENANTS_MANIFEST)?;
-    let documents = documents.display().to_string();
-    cluster.apply(&POOL_MANIFEST.replace("${IMAGE}", &cluster.image).replace("${DOCUMENTS}", &documents))?;
+    cluster.apply(&pool(&cluster.image, documents, cluster.is_own().then_some(converter)))?;
     for tenant in TENANTS {
         let lane = ["wait", "tenantlane/ingest", "--namespace", tenant, "--for=condition=Ready", "--timeout=30s"];
         cluster.kubectl(&lane)?;
@@ -57,6 +67,15 @@ pub fn apply_tenants_and_pool(cluster: &Cluster, documents: &Path) -> Result<()>
     Ok(())
 }
 
+fn pool(image: &str, documents: &Path, converter: Option<&Path>) -> String {
+    let manifest = POOL_MANIFEST.replace("${IMAGE}", image).replace("${DOCUMENTS}", &documents.display().to_string());
+    let Some(converter) = converter else { return manifest };
+    let beside = |list: &str, item: &str, manifest: &str| manifest.replacen(list, &format!("{list}{item}"), 1);
+    let manifest = beside("        volumeMounts:\n", CONVERTER_MOUNT, &manifest);
+    let volume = CONVERTER_VOLUME.replace("${CONVERTER}", &converter.display().to_string());
+    beside("      volumes:\n", &volume, &manifest)
+}
+
 pub fn submit(cluster: &Cluster, documents: &[Document]) -> Result<()> {
     let manifests: Vec<String> = documents.iter().map(Document::manifest).collect();
     cluster.apply(&manifests.join("---\n")).map(drop)
@@ -65,4 +84,26 @@ pub fn submit(cluster: &Cluster, documents: &[Document]) -> Result<()> {
 pub fn cancel(cluster: &Cluster, (tenant, name): (&str, &str)) -> Result<()> {
     let patch = r#"--patch={"spec":{"cancel":true}}"#;
     cluster.kubectl(&["patch", "ingesttask", name, "--namespace", tenant, "--type=merge", patch]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn mounts(converter: Option<&Path>) -> Vec<String> {
+        let manifest = pool("i:1", Path::new("/d"), converter);
+        let pool: Value = serde_saphyr::from_str(&manifest).expect("YAML");
+        let pod = &pool["spec"]["template"]["spec"];
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        assert_eq!(mounts.len(), pod["volumes"].as_array().expect("volumes").len());
+        mounts.iter().map(|mount| mount["mountPath"].as_str().expect("a path").to_owned()).collect()
+    }
+
+    #[test]
+    fn converter_is_mounted_where_the_image_has_none() {
+        assert_eq!(mounts(None), ["/documents", "/tmp"]);
+        assert_eq!(mounts(Some(Path::new("/c"))), ["/usr/local/bin/sluice-convert", "/documents", "/tmp"]);
+    }
 }

@@ -145,7 +145,8 @@ async fn run(arguments: Arguments, made: &Made, screen: &mut Screen) -> Result<O
     apart(move || install::install(&own, &place, &urls)).await?;
     screen.step("two tenants, acme and globex, with a lane each, and a pool of workers");
     let (own, folder) = (Arc::clone(&cluster), folder(scratch));
-    apart(move || install::apply_tenants_and_pool(&own, &folder)).await?;
+    let converter = built("sluice-convert")?;
+    apart(move || install::apply_tenants_and_pool(&own, &folder, &converter)).await?;
     let mut watch = Watch::start(&cluster.client().await?);
     watch.until_no_workers(screen).await?;
     let most = count_running(Arc::clone(&database));
