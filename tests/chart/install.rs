@@ -36,7 +36,7 @@ data: {text: Hello}
 apiVersion: sluice.dev/v1alpha1
 kind: IngestTask
 metadata: {name: with-roles}
-spec: {type: Insert, tenant: acme-archive, source: {configMapKeyRef: {name: text, key: text}}}
+spec: {type: Upload, tenant: acme-archive, source: {configMapKeyRef: {name: text, key: text}}}
 ---
 apiVersion: sluice.dev/v1alpha1
 kind: TenantLane
@@ -46,7 +46,7 @@ spec: {class: ingest, maxRunning: 2}
 apiVersion: sluice.dev/v1alpha1
 kind: IngestTask
 metadata: {name: kept}
-spec: {type: Insert, suspend: true, deletionPolicy: CancelAndWait, source: {text: Later}}
+spec: {type: Upload, suspend: true, deletionPolicy: CancelAndWait, source: {text: Later}}
 EOF
 kubectl --namespace acme wait ingesttask/with-roles --for=condition=Succeeded --timeout=120s
 kubectl --namespace acme wait tenantlane/ingest --for=condition=Ready --timeout=60s
