@@ -18,6 +18,9 @@ mod real;
 mod state;
 mod upkeep;
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
 
 use crate::common::postgres::TestDb;
@@ -27,8 +30,18 @@ const CASES: u32 = 150;
 /// A failing case is worth half a minute of looking for a shorter one.
 const SHRINK_MILLIS: u32 = 30_000;
 
+/// Not optimised, what a driver awaits takes more than a test's thread has.
+const STACK_BYTES: usize = 64 << 20;
+
 #[test]
 fn real_functions_answer_as_the_model_whatever_is_called() {
+    let test = thread::Builder::new().stack_size(STACK_BYTES).spawn(compare).expect("a thread");
+    if let Err(panic) = test.join() {
+        resume_unwind(panic);
+    }
+}
+
+fn compare() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let db = runtime.block_on(TestDb::new());
     if db.is_pooled() {
