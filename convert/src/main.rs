@@ -7,13 +7,13 @@ mod pdf;
 mod sandbox;
 
 use std::io::{self, Write};
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
 
 use crate::frames::{Frame, Problem};
-use crate::sandbox::Limits;
+use crate::sandbox::{Limits, Woken};
 
 /// Files nest deeply; address space alone is taken until it is used.
 const STACK_BYTES: usize = 64 << 20;
@@ -38,31 +38,32 @@ fn main() -> ExitCode {
         eprintln!("sluice-convert: the limits could not be set: {error}");
         return ExitCode::FAILURE;
     }
-    let converter = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-        if let Err(error) = sandbox::enter() {
-            eprintln!("sluice-convert: the sandbox could not be entered: {error}");
-            exit(1);
-        }
-        match convert(limits) {
-            Ok(()) => exit(0),
-            // Nobody reads any more.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit(0),
-            Err(error) => {
-                eprintln!("sluice-convert: {error}");
-                exit(1)
-            }
-        }
-    });
-    match converter.and_then(|converter| sandbox::enter().map(|()| converter)) {
-        Ok(converter) => {
-            sandbox::wait_until_nobody_reads();
-            drop(converter);
-            ExitCode::SUCCESS
-        }
+    match watched(limits) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-convert: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Converts on a thread of its own, and stops to wait for it when nobody reads any more.
+fn watched(limits: Limits) -> io::Result<()> {
+    let (ended, ends) = io::pipe()?;
+    let converter = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        // Closed with the thread, however it ends.
+        let _ends = ends;
+        sandbox::enter()?;
+        convert(limits)
+    })?;
+    sandbox::enter()?;
+    match sandbox::wait(&ended)? {
+        Woken::NobodyReads => Ok(()),
+        Woken::Ended => match converter.join() {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Ok(converted) => converted,
+            Err(_) => Err(io::Error::other("the converter stopped")),
+        },
     }
 }
 

@@ -1,8 +1,9 @@
 //! What this process gives up before it reads a byte.
 
-use std::io;
+use std::io::{self, PipeReader};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[derive(Debug, Clone, Copy)]
@@ -92,10 +93,24 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Returns when the other end of stdout is gone: then the worker is, and the work is for nobody.
-pub fn wait_until_nobody_reads() {
+/// What the waiting ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// The other end of the pipe is closed.
+    Ended,
+    /// The other end of stdout is gone: the worker is, and the work is for nobody.
+    NobodyReads,
+}
+
+pub fn wait(ended: &PipeReader) -> io::Result<Woken> {
     let stdout = io::stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    // An error other than a signal's would be one of this call, and waiting is all that it is for.
-    while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
+    let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(&stdout, PollFlags::empty())];
+    loop {
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(Woken::Ended),
+            Ok(_) if !fds[1].revents().is_empty() => return Ok(Woken::NobodyReads),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }

@@ -228,7 +228,7 @@ mod tests {
         let mut text = String::new();
         while text.chars().count() < chars {
             text.push_str(word);
-            text.push(if text.len() % 7 == 0 { '.' } else { ',' });
+            text.push(if text.len().is_multiple_of(7) { '.' } else { ',' });
             text.push(' ');
         }
         text

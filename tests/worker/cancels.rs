@@ -89,7 +89,9 @@ enum Point {
 
 /// Where each handler has come to.
 #[derive(Clone, Default)]
-struct Points(Arc<Mutex<HashMap<(Uuid, Point), Arc<Notify>>>>);
+struct Points(Arc<Mutex<Reached>>);
+
+type Reached = HashMap<(Uuid, Point), Arc<Notify>>;
 
 impl Points {
     fn of(&self, track_id: Uuid, point: Point) -> Arc<Notify> {
