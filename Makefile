@@ -26,6 +26,8 @@ test: prepare ## Run every test that takes less than a minute
 	  echo '== tests: a real Kubernetes control plane'; \
 	  $(MAKE) --no-print-directory cluster-check; \
 	fi
+	@echo '== tests: the demo, from nothing to ingested documents and back'
+	$(MAKE) --no-print-directory demo ARGS=--once
 
 .PHONY: lint
 lint: need-cargo ## Check format, lints and what dependencies bring along

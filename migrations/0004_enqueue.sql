@@ -123,7 +123,8 @@ begin
   end if;
 
   -- Only now: the same content sent again must not differ by a document that we made up.
-  if v_item.document_id is null and v_item.type in ('pdf_processing', 'upload') then
+  if v_item.document_id is null
+     and (v_item.type in ('pdf_processing', 'upload') or v_item.type = 'insert' and v_item.payload ?| array['text', 'url']) then
     v_item.document_id := gen_random_uuid();
   end if;
   insert into sluice.tasks (track_id, id, lane_id, type, priority, ready, suspended, max_attempts, timeout_secs, available_at,
@@ -203,6 +204,7 @@ begin
                case when a.item ->> 'exclusive_key' is not null then sluice._hash(a.item ->> 'tenant', a.item ->> 'exclusive_key') end,
                a.item -> 'resource',
                a.item ?| array['document_id', 'idempotency_key', 'exclusive_key', 'resource'] or f.type in ('pdf_processing', 'upload')
+               or coalesce(f.type = 'insert' and a.item -> 'payload' ?| array['text', 'url'], false)
               )::sluice._item
       from jsonb_array_elements(p_tasks) with ordinality i (item, n)
      cross join lateral (select sluice._enqueue_problem(i.item) as problem offset 0) c

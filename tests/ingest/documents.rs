@@ -117,6 +117,21 @@ async fn insert_takes_a_text_of_its_own() {
 }
 
 #[tokio::test]
+async fn insert_of_a_text_makes_a_document_of_its_own() {
+    let bed = Bed::new().await;
+    let worker = bed.work();
+
+    let inserted = bed.done(task(TaskType::Insert, TENANT, json!({ "text": "We like Lisbon." }))).await;
+
+    assert_eq!(inserted.state, State::Completed, "{:?}", inserted.error);
+    assert_eq!(
+        bed.number("select count(*) from ingest.document_versions v join sluice.documents d using (document_id)").await,
+        1
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn files_below_the_root_are_read_and_no_others() {
     let mut bed = Bed::new().await;
     let directory = std::env::temp_dir().join(format!("sluice-ingest-{}", Uuid::new_v4().simple()));

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::place;
 use crate::domain::failure::FailureClass;
 use crate::ingest::graph::Graph;
+use crate::ingest::source::{SourcePayload, Sources};
 use crate::ingest::{publish, text};
 use crate::store::ingest::Place;
 use crate::store::ingest::publish::{self as store, GIVEN, ProvenanceRow, ROWS_MAX, Target, VersionRow};
@@ -20,7 +21,9 @@ const NAME_MAX_CHARS: usize = 200;
 const KIND_MAX_CHARS: usize = 64;
 const DESCRIPTION_MAX_CHARS: usize = 4_000;
 
-pub struct KnowledgeInjection;
+pub struct KnowledgeInjection {
+    pub sources: Sources,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,9 +53,25 @@ struct GivenRelation {
     description: Option<String>,
 }
 
+impl KnowledgeInjection {
+    /// The payload itself, or what a text or a file says in YAML, of which JSON is a part.
+    async fn facts(&self, context: &Context) -> Result<Facts, NotDone> {
+        let is_source = ["text", "url"].iter().any(|field| context.task.payload.get(field).is_some());
+        if !is_source {
+            return context.payload();
+        }
+        let payload: SourcePayload = context.payload()?;
+        let given = payload.given_text(context, &self.sources).await?;
+        let markdown = given.map(|given| given.markdown).unwrap_or_default();
+        let facts: Facts = serde_saphyr::from_str(&markdown)
+            .map_err(|error| invalid(&format!("the facts are no YAML of entities and relations: {error}")))?;
+        Ok(Facts { title: payload.title.or(facts.title), ..facts })
+    }
+}
+
 impl Handler for KnowledgeInjection {
     async fn handle(&self, context: Context) -> Handled {
-        let facts: Facts = context.payload()?;
+        let facts = self.facts(&context).await?;
         let place = place(&context);
         let (graph, provenance) = graph_of(&place, &facts).map_err(|message| invalid(&message))?;
         // Facts without a document are the task's own, so that another attempt of it replaces them.

@@ -26,9 +26,9 @@ pub fn handlers(sources: SourceSettings, convert: ConvertSettings) -> anyhow::Re
         .on(TaskType::PdfProcessing, pdf_processing::PdfProcessing { sources: sources.clone(), convert })
         .on(TaskType::Upload, upload::Upload { sources: sources.clone() })
         .on(TaskType::Scan, scan::Scan { sources: sources.clone() })
-        .on(TaskType::Insert, insert::Insert { sources, sweeper: Arc::clone(&sweeper) })
+        .on(TaskType::Insert, insert::Insert { sources: sources.clone(), sweeper: Arc::clone(&sweeper) })
         .on(TaskType::Reindex, reindex::Reindex)
-        .on(TaskType::KnowledgeInjection, knowledge_injection::KnowledgeInjection)
+        .on(TaskType::KnowledgeInjection, knowledge_injection::KnowledgeInjection { sources })
         .on(TaskType::Deletion, deletion::Deletion { sweeper })
         .on(TaskType::WorkspaceWipe, workspace_wipe::WorkspaceWipe))
 }
