@@ -88,6 +88,8 @@ declare
   v_idle_places tid[];
 begin
   perform sluice._check_isolation();
+  -- Its locks on lanes must not outlive a session whose network has gone silent.
+  perform set_config('idle_in_transaction_session_timeout', '5s', true);
   if p_want is null or p_quantum is null or p_sequence is null or p_want not between 1 and 1000 or p_quantum not between 1 and 1000 then
     perform sluice._bad_input(format('claim of %s with a quantum of %s', p_want, p_quantum), 'both must be from 1 to 1000');
   end if;

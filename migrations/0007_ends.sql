@@ -4,7 +4,7 @@
 set local role sluice_owner;
 
 -- `completed`, or `cancelled` if a cancel was first. Of 512 tasks or of one; the last statement of a transaction that
--- holds the handler's own writes. Any answer but `completed` means: roll back.
+-- holds the handler's own writes: the commit must follow within 5 s. Any answer but `completed` means: roll back.
 create function sluice.complete_many(p_track_ids uuid[], p_attempts int[], p_results jsonb[] default null)
 returns table (track_id uuid, attempt int, outcome text)
 language plpgsql volatile security definer
@@ -17,6 +17,8 @@ declare
   v_attempts int[];
 begin
   perform sluice._check_isolation();
+  -- Nobody can take a task whose end is not committed: a session whose network has gone silent must not keep it.
+  perform set_config('idle_in_transaction_session_timeout', '5s', true);
   perform sluice._check_batch(p_track_ids, coalesce(p_attempts, '{}'));
   if p_results is not null and cardinality(p_results) <> cardinality(p_track_ids) then
     raise exception '% track ids, but % results', cardinality(p_track_ids), cardinality(p_results)

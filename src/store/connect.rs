@@ -27,7 +27,10 @@ pub(super) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 /// What a connection is for: decides its name in `pg_stat_activity` and how long it may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// The worker's own statements.
     Worker,
+    /// Transactions of a worker's handlers.
+    Handler,
     Operator,
     Reader,
     Migrator,
@@ -44,6 +47,7 @@ impl Role {
     fn application_name(self) -> &'static str {
         match self {
             Self::Worker => "sluice worker",
+            Self::Handler => "sluice worker handler",
             Self::Operator => "sluice operator",
             Self::Reader => "sluice reader",
             Self::Migrator => "sluice migrate",
@@ -52,9 +56,12 @@ impl Role {
 
     fn limits(self) -> Limits {
         match self {
-            // Below the shortest lease that is sensible; a handler may think for a while between two statements.
-            Self::Worker => Limits { statement_ms: 30_000, lock_ms: 5_000, idle_in_transaction_ms: 60_000 },
-            Self::Operator => Limits { statement_ms: 30_000, lock_ms: 5_000, idle_in_transaction_ms: 30_000 },
+            // A statement takes less than the shortest lease that is sensible. One that was done, and whose commit never
+            // comes since the network has gone silent, holds rows that the other workers wait for.
+            Self::Worker => Limits { statement_ms: 30_000, lock_ms: 5_000, idle_in_transaction_ms: 5_000 },
+            // It may think for a while between two statements, but not after `complete`, which sets a limit of its own.
+            Self::Handler => Limits { statement_ms: 30_000, lock_ms: 5_000, idle_in_transaction_ms: 60_000 },
+            Self::Operator => Limits { statement_ms: 30_000, lock_ms: 5_000, idle_in_transaction_ms: 5_000 },
             // Somebody waits for the page.
             Self::Reader => Limits { statement_ms: 10_000, lock_ms: 2_000, idle_in_transaction_ms: 10_000 },
             // An index takes as long as it takes, but what waits for a table's lock stops everybody behind it.

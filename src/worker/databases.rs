@@ -37,7 +37,7 @@ impl Pools {
             claims: control(claims),
             leases: control(few),
             ends: control(ends),
-            handlers: Database::new(settings.database.clone(), Role::Worker, many),
+            handlers: Database::new(settings.database.clone(), Role::Handler, many),
         }
     }
 

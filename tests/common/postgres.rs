@@ -136,7 +136,7 @@ impl TestDb {
     /// The URL that a process in this role is given; the superuser's for migrations.
     pub fn url(&self, role: Role) -> String {
         let login = match role {
-            Role::Worker => LOGINS[0].0,
+            Role::Worker | Role::Handler => LOGINS[0].0,
             Role::Operator => LOGINS[1].0,
             Role::Reader => LOGINS[2].0,
             Role::Migrator => return self.pooled_url(None),

@@ -1,6 +1,8 @@
 //! A TCP proxy in front of a server, that delays, cuts, refuses and swallows what goes through it.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 const CHUNK_BYTES: usize = 16 * 1024;
+/// As the driver writes it.
+const COMMIT: &[u8] = b"COMMIT";
 
 /// What becomes of the bytes of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub enum Mode {
     Delay(Duration),
     /// Connections are made and stay, and nothing comes out of them; what went in comes out when this is over.
     BlackHole,
+    /// What a connection sends is held from its first COMMIT on.
+    HoldCommits,
     /// New connections are closed at once; `cut` ends the old ones.
     Refuse,
 }
@@ -38,6 +44,7 @@ struct Orders {
 pub struct Proxy {
     url: String,
     orders: Option<watch::Sender<Orders>>,
+    held_commits: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,15 +58,17 @@ impl Proxy {
         let port = listener.local_addr().expect("an address").port();
         let (orders, follow) =
             watch::channel(Orders { mode: Mode::Pass, generation: 0, cut_before: 0, forgotten_before: 0 });
+        let held_commits = Arc::new(AtomicUsize::new(0));
+        let held = Arc::clone(&held_commits);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let listener = TcpListener::from_std(listener).expect("a listener");
-                accept(&listener, &target, follow).await;
+                accept(&listener, &target, follow, held).await;
             });
         });
         let url = url.replacen(&host, &format!("127.0.0.1:{port}"), 1);
-        Self { url, orders: Some(orders), thread: Some(thread) }
+        Self { url, orders: Some(orders), held_commits, thread: Some(thread) }
     }
 
     /// The server's URL, through the proxy.
@@ -69,6 +78,11 @@ impl Proxy {
 
     pub fn set(&self, mode: Mode) {
         self.order(|orders| orders.mode = mode);
+    }
+
+    /// How many connections wait with a COMMIT, or did.
+    pub fn held_commits(&self) -> usize {
+        self.held_commits.load(Ordering::Relaxed)
     }
 
     /// Ends all connections that there are.
@@ -109,7 +123,12 @@ fn host_of(url: &str) -> &str {
     after_role.split('/').next().expect("a host")
 }
 
-async fn accept(listener: &TcpListener, target: &str, mut orders: watch::Receiver<Orders>) {
+async fn accept(
+    listener: &TcpListener,
+    target: &str,
+    mut orders: watch::Receiver<Orders>,
+    held_commits: Arc<AtomicUsize>,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -118,7 +137,9 @@ async fn accept(listener: &TcpListener, target: &str, mut orders: watch::Receive
         let Ok((client, _)) = accepted else { continue };
         let now = *orders.borrow();
         if now.mode != Mode::Refuse {
-            tokio::spawn(serve(client, target.to_owned(), now.generation, orders.clone()));
+            let follow =
+                Follow { generation: now.generation, orders: orders.clone(), held_commits: Arc::clone(&held_commits) };
+            tokio::spawn(serve(client, target.to_owned(), follow));
         }
     }
 }
@@ -128,7 +149,32 @@ async fn ended(orders: &mut watch::Receiver<Orders>) {
     while orders.changed().await.is_ok() {}
 }
 
-async fn serve(client: TcpStream, target: String, generation: u64, orders: watch::Receiver<Orders>) {
+/// What one connection does as it is told.
+#[derive(Clone)]
+struct Follow {
+    generation: u64,
+    orders: watch::Receiver<Orders>,
+    held_commits: Arc<AtomicUsize>,
+}
+
+impl Follow {
+    /// Until a chunk may go on; an error if there are no orders any more.
+    async fn passes(&mut self, chunk: &[u8]) -> Result<(), watch::error::RecvError> {
+        let is_commit = chunk.windows(COMMIT.len()).any(|window| window == COMMIT);
+        if is_commit && self.orders.borrow().mode == Mode::HoldCommits {
+            self.held_commits.fetch_add(1, Ordering::Relaxed);
+        }
+        let generation = self.generation;
+        let passes = |orders: &Orders| match orders.mode {
+            Mode::BlackHole => false,
+            Mode::HoldCommits => !is_commit,
+            Mode::Pass | Mode::Delay(_) | Mode::Refuse => orders.forgotten_before <= generation,
+        };
+        self.orders.wait_for(passes).await.map(drop)
+    }
+}
+
+async fn serve(client: TcpStream, target: String, follow: Follow) {
     // A server that is down: the client sees its connection end.
     let Ok(server) = TcpStream::connect(target).await else { return };
     for stream in [&client, &server] {
@@ -136,15 +182,15 @@ async fn serve(client: TcpStream, target: String, generation: u64, orders: watch
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let mut until_cut = orders.clone();
+    let mut until_cut = follow.orders.clone();
     tokio::select! {
-        () = pump(from_client, to_server, generation, orders.clone()) => {}
-        () = pump(from_server, to_client, generation, orders.clone()) => {}
-        _ = until_cut.wait_for(|orders| orders.cut_before > generation) => {}
+        () = pump(from_client, to_server, follow.clone()) => {}
+        () = pump(from_server, to_client, follow.clone()) => {}
+        _ = until_cut.wait_for(|orders| orders.cut_before > follow.generation) => {}
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, generation: u64, mut orders: watch::Receiver<Orders>) {
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut follow: Follow) {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let bytes = match from.read(&mut chunk).await {
@@ -152,12 +198,11 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, generation: u64, 
             Ok(bytes) => bytes,
         };
         // An end is swallowed and delayed as well.
-        let now = orders.borrow().mode;
+        let now = follow.orders.borrow().mode;
         if let Mode::Delay(by) = now {
             tokio::time::sleep(by).await;
         }
-        let passes = |orders: &Orders| orders.mode != Mode::BlackHole && orders.forgotten_before <= generation;
-        if orders.wait_for(passes).await.is_err() || bytes == 0 {
+        if follow.passes(&chunk[..bytes]).await.is_err() || bytes == 0 {
             return;
         }
         if to.write_all(&chunk[..bytes]).await.is_err() {

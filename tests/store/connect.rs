@@ -25,8 +25,9 @@ async fn limits(database: &Database) -> [String; 3] {
 async fn each_role_has_its_limits_and_its_name() {
     let db = TestDb::new().await;
 
-    assert_eq!(limits(&db.worker()).await, ["30s", "5s", "1min"]);
-    assert_eq!(limits(&db.operator()).await, ["30s", "5s", "30s"]);
+    assert_eq!(limits(&db.worker()).await, ["30s", "5s", "5s"]);
+    assert_eq!(limits(&db.connect(Role::Handler, PoolSettings::default())).await, ["30s", "5s", "1min"]);
+    assert_eq!(limits(&db.operator()).await, ["30s", "5s", "5s"]);
     assert_eq!(limits(&db.reader()).await, ["10s", "2s", "10s"]);
     assert_eq!(limits(&db.connect(Role::Migrator, PoolSettings::default())).await, ["0", "3s", "1min"]);
     assert_eq!(setting(&db.worker(), "application_name").await, "sluice worker");
@@ -36,7 +37,7 @@ async fn each_role_has_its_limits_and_its_name() {
 async fn limits_hold_through_pgbouncer() {
     let Some(db) = TestDb::through_pgbouncer("limits_hold_through_pgbouncer").await else { return };
 
-    assert_eq!(limits(&db.worker()).await, ["30s", "5s", "1min"]);
+    assert_eq!(limits(&db.worker()).await, ["30s", "5s", "5s"]);
     let mut transaction = db.reader().begin().await.expect("a transaction");
     let row = transaction.fetch_one(sqlx::query("select current_setting('lock_timeout')")).await.expect("a setting");
     assert_eq!(row.get::<String, _>(0), "2s");

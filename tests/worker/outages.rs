@@ -101,6 +101,22 @@ async fn network_that_swallows_everything_for_three_leases_brings_no_late_write(
     drop(lonely);
 }
 
+/// Between `complete` and COMMIT the task is locked, and nobody else can have it: the server must end that session soon.
+#[tokio::test]
+async fn network_that_goes_silent_before_a_commit_delays_its_task_by_seconds() {
+    let bed = Bed::new(SHORT_LEASE).await;
+    let proxy = Proxy::start(&bed.db.url(Role::Worker));
+    let lonely = Process::start(&Process::settings(&bed, 4).set("DATABASE_URL", proxy.url()));
+    let ids = enqueue_counts(&bed, 20, 50).await;
+    until_some_are_done(&bed, &ids, 4).await;
+    proxy.set(Mode::HoldCommits);
+    until("a commit is held", async || proxy.held_commits() > 0).await;
+    proxy.set(Mode::BlackHole);
+    let _other = Process::serve(&bed, 4);
+    assert_all_are_done_once(&bed, &ids).await;
+    drop(lonely);
+}
+
 /// Nothing ends those connections, and nobody answers on them; a worker that waits for that waits for ever.
 #[tokio::test]
 async fn connections_that_the_network_forgot_are_given_up_and_made_anew() {
