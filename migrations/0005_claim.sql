@@ -174,19 +174,20 @@ begin
     -- their key's index collects a dead entry with every turn.
     return query
     with lane as materialized (
-      select u.lane_id, u.place, n.tenant, u.served, coalesce(r.oldest, u.served + 1) as oldest,
+      select u.lane_id, u.place, u.nth, n.tenant, u.served, coalesce(r.oldest, u.served + 1) as oldest,
              least(v_take, u.cap - r.running)::int as free
-        from unnest(v_lanes, v_places, v_caps, v_served, v_oldest) u (lane_id, place, cap, served, oldest)
+        from unnest(v_lanes, v_places, v_caps, v_served, v_oldest) with ordinality u (lane_id, place, cap, served, oldest, nth)
         join sluice.tenant_lanes n on n.lane_id = u.lane_id
        cross join lateral (select count(*) as running, min(t.claim_number) as oldest from sluice.tasks t
                             where t.lane_id = u.lane_id and t.leased and t.claim_number >= u.oldest) r),
     head as materialized (
-      select h.place, lane.tenant, lane.place as turn, lane.oldest, lane.served + row_number() over (partition by lane.lane_id) as claim_number
+      select h.place, lane.tenant, lane.place as turn, lane.oldest, lane.served + h.nth as claim_number
         from lane cross join lateral (
-          select t.ctid as place from sluice.tasks t
-           where t.lane_id = lane.lane_id and t.state = 'pending' and t.ready
-           order by t.priority desc, t.id limit greatest(lane.free, 0) for no key update skip locked) h
-       limit v_left),
+          select f.place, row_number() over () as nth from (  -- of no partition: that would be sorted, and the order lost
+            select t.ctid as place from sluice.tasks t
+             where t.lane_id = lane.lane_id and t.state = 'pending' and t.ready
+             order by t.priority desc, t.id limit greatest(lane.free, 0) for no key update skip locked) f) h
+       order by h.nth, lane.nth limit v_left),  -- the first of each lane, then the second ones
     claimed as (
       update sluice.tasks t
          set state = 'processing', leased = true, attempt = t.attempt + 1, worker_id = p_worker, claim_sequence = p_sequence,
