@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn config_map_is_applied_and_read() {

@@ -175,6 +175,11 @@ impl Follow {
 }
 
 async fn serve(client: TcpStream, target: String, follow: Follow) {
+    // Nothing comes to the server of what begins in a black hole.
+    let mut until_heard = follow.orders.clone();
+    if until_heard.wait_for(|orders| orders.mode != Mode::BlackHole).await.is_err() {
+        return;
+    }
     // A server that is down: the client sees its connection end.
     let Ok(server) = TcpStream::connect(target).await else { return };
     for stream in [&client, &server] {

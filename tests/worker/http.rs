@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// A kubelet waits a second by default; this leaves room for a loaded machine.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The status and the body, or why there was no answer.
 pub async fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::common::postgres::TestDb;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Scene {
     db: TestDb,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Long enough for a loaded machine; a condition that will come has come long before.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_millis(10);
 
 /// Polls until the condition holds.

@@ -15,7 +15,7 @@ use crate::supervisor::Supervisor;
 
 const POSTGRES: &str = "postgres";
 const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// Another process may take a free port before the server does.
 pub(crate) const PORT_ATTEMPTS: u32 = 5;
 /// What `sockaddr_un` holds on macOS, the smallest of the systems that matter.
@@ -37,6 +37,8 @@ impl Options {
     /// For benchmarks: commits as a production server does.
     pub fn durable() -> Self {
         let settings = [
+            // A stop waits for who connects meanwhile and then says nothing, whatever it is sent.
+            ("authentication_timeout", "20s"),
             ("max_connections", "200"),
             ("max_locks_per_transaction", "256"),
             ("max_replication_slots", "20"),

@@ -16,7 +16,7 @@ use crate::common::postgres::TestDb;
 
 pub const TENANT: &str = "a";
 /// Long enough for a loaded machine; a condition that will come has come long before.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 pub type Statement<'q> = Query<'q, sqlx::Postgres, PgArguments>;
 
