@@ -3,21 +3,19 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command prints is its result")]
 
 mod crds;
+mod operator;
+mod standalone;
 mod uninstall;
 mod worker;
 
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::config::{
-    ConfigError, DatabaseArgs, LogArgs, OperatorArgs, OperatorSettings, ProcessArgs, ProcessSettings,
-    explain_bad_value, with_other_names,
+    ConfigError, DatabaseArgs, LogArgs, OperatorArgs, ProcessArgs, ProcessSettings, explain_bad_value, with_other_names,
 };
 use crate::domain::delivery::LeaseTtl;
-use crate::operator;
 use crate::store::migrate::MIGRATIONS;
 use crate::store::requirements::Finding;
 use crate::store::{Database, PoolSettings, Role, migrate, requirements};
@@ -47,6 +45,9 @@ enum Command {
 
     /// Keep custom resources and the database in step, until SIGTERM
     Operator(Box<OperatorArgs>),
+
+    /// Bring the schema up to date, then run a worker, and the operator if KUBECONFIG names a cluster, in this one process
+    Standalone(Box<standalone::StandaloneCommand>),
 
     /// Bring the database's schema up to this version; any number may run at once
     Migrate(Box<MigrateArgs>),
@@ -118,13 +119,8 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Worker(command) => worker::run(*command, available_cpus()),
         Command::Crds(args) => crds::run(&args),
-        Command::Operator(args) => {
-            let settings = args.resolve()?;
-            block_on(async {
-                operator::run(operator_settings(settings), shutdown_on_signal()?).await?;
-                Ok(ExitCode::SUCCESS)
-            })
-        }
+        Command::Operator(args) => block_on(operator::run(*args)),
+        Command::Standalone(command) => standalone::run(*command, available_cpus()),
         Command::Uninstall(args) => block_on(uninstall::run(args)),
         Command::Migrate(args) => {
             let MigrateArgs { check, database } = *args;
@@ -141,40 +137,6 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
 
 fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
-}
-
-/// SIGTERM and Ctrl-C end the process in order.
-fn shutdown_on_signal() -> anyhow::Result<CancellationToken> {
-    let shutdown = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let told = shutdown.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-        told.cancel();
-    });
-    Ok(shutdown)
-}
-
-fn operator_settings(settings: OperatorSettings) -> operator::Settings {
-    /// Where a pod finds the namespace of its service account.
-    const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-
-    let OperatorSettings { database, cluster_id, namespace, watch_namespaces, pod_name, listen } = settings;
-    let of_pod = || std::fs::read_to_string(POD_NAMESPACE).ok().map(|name| name.trim().to_owned());
-    let process = uuid::Uuid::new_v4().simple();
-    operator::Settings {
-        database: database.url,
-        listen_database: database.listen_url,
-        cluster: cluster_id,
-        namespace: namespace.or_else(of_pod).unwrap_or_else(|| "default".to_owned()),
-        watch_namespaces,
-        // A pod's name may come back with another process.
-        identity: pod_name.map_or_else(|| process.to_string(), |pod| format!("{pod}_{process}")),
-        listen,
-    }
 }
 
 async fn migrate_schema(database: &Database) -> anyhow::Result<ExitCode> {

@@ -20,9 +20,9 @@ mod source;
 mod worker;
 
 pub use names::{explain_bad_value, with_other_names};
-pub use operator::{Listen, OperatorArgs, OperatorSettings};
+pub use operator::{ClusterArgs, Listen, OperatorArgs, OperatorSettings};
 pub use source::SourceArgs;
-pub use worker::{TestHandlers, WorkerArgs, WorkerProcess};
+pub use worker::{AdoptArgs, TestHandlers, WorkerArgs, WorkerProcess};
 
 /// Where Postgres is.
 #[derive(Clone, Debug, Args)]
@@ -259,6 +259,11 @@ pub enum ConfigError {
     NoDatabase,
     #[error(transparent)]
     Boot(#[from] BootRefused),
+    #[error(
+        "SLUICE_REPLICAS is more than 1, and standalone is all of Sluice in one process: leave it unset, or run `sluice worker` and \
+         `sluice operator`"
+    )]
+    StandaloneReplicas,
 }
 
 /// A value that does not parse; says what is allowed, and leaves naming it to the caller.

@@ -1,7 +1,7 @@
 //! `sluice worker`: one process of a pool.
 
 use std::fmt;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 use crate::config::{
-    DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, SourceArgs, TestHandlers, WorkerArgs, WorkerProcess,
+    AdoptArgs, DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, SourceArgs, TestHandlers, WorkerArgs,
+    WorkerProcess,
 };
 use crate::http::probes::{self, Probes};
 use crate::ingest::{self, ConvertSettings, SourceSettings};
@@ -19,7 +20,7 @@ use crate::store::claim::Attempt;
 use crate::store::status::{TaskStatus, task_status};
 use crate::store::{Database, PoolSettings, Role};
 use crate::worker::test_handlers::test_handlers;
-use crate::worker::{Adopted, Health, Shutdown, Unready, Worker, WorkerSettings};
+use crate::worker::{Adopted, Ended, Health, Shutdown, Unready, Worker, WorkerSettings};
 
 #[derive(Debug, Args)]
 pub struct WorkerCommand {
@@ -28,15 +29,38 @@ pub struct WorkerCommand {
     #[command(flatten)]
     worker: WorkerArgs,
     #[command(flatten)]
+    adopt: AdoptArgs,
+    #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     process: ProcessArgs,
 }
 
 pub fn run(command: WorkerCommand, cpus: u32) -> anyhow::Result<ExitCode> {
-    let WorkerCommand { database, worker, source, process } = command;
+    let WorkerCommand { database, worker, adopt, source, process } = command;
     let process = process.resolve(cpus)?;
     let database = database.resolve()?;
+    let (url, adopt) = (database.url.clone(), adopt.resolve());
+    let prepared = prepare(database, worker, adopt, source, &process)?;
+    serve(prepared, Shutdown::on_signals, async |ended| match (ended.adopted, adopt) {
+        (Some(Adopted::NotThere), Some(attempt)) => not_there(url, attempt).await,
+        _ => Ok(ExitCode::SUCCESS),
+    })
+}
+
+/// A worker, and where it says how it is.
+pub(super) struct Prepared {
+    pub worker: Worker,
+    health_listen: Option<SocketAddr>,
+}
+
+pub(super) fn prepare(
+    database: DatabaseSettings,
+    worker: WorkerArgs,
+    adopt: Option<Attempt>,
+    source: SourceArgs,
+    process: &ProcessSettings,
+) -> anyhow::Result<Prepared> {
     let worker = worker.resolve();
     if let Some(clamp) = &process.capacity.clamp {
         tracing::warn!(%clamp, "fewer slots and lower caps than asked for");
@@ -50,40 +74,37 @@ pub fn run(command: WorkerCommand, cpus: u32) -> anyhow::Result<ExitCode> {
         }
     };
     let health_listen = worker.health_listen;
-    let settings = settings(database, worker, &process);
-    let adopt = settings.adopt;
-    let url = settings.database.clone();
+    let settings = settings(database, worker, adopt, process);
+    Ok(Prepared { worker: Worker::new(settings, handlers), health_listen })
+}
 
-    let worker = Worker::new(settings, handlers);
+/// Until it is told to end; then what `finish` says.
+pub(super) fn serve(
+    prepared: Prepared,
+    shutdown: impl FnOnce() -> std::io::Result<Shutdown>,
+    finish: impl AsyncFnOnce(Ended) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    let Prepared { worker, health_listen } = prepared;
     if let Some(address) = health_listen {
         let listener = TcpListener::bind(address).with_context(|| format!("nothing can listen on {address}"))?;
         tracing::info!(address = %listener.local_addr()?, "probes and metrics");
         probes::serve(listener, Arc::new(WorkerProbes::new(&worker)))?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(async {
-        let ended = worker.run(Shutdown::on_signals()?).await?;
-        match (ended.adopted, adopt) {
-            (Some(Adopted::NotThere), Some(attempt)) => not_there(url, attempt).await,
-            _ => Ok(ExitCode::SUCCESS),
-        }
-    });
+    let result = runtime.block_on(async { finish(worker.run(shutdown()?).await?).await });
     // A handler that blocks its thread for ever must not keep the process.
     runtime.shutdown_background();
     result
 }
 
-fn settings(database: DatabaseSettings, worker: WorkerProcess, process: &ProcessSettings) -> WorkerSettings {
-    let WorkerProcess {
-        pool,
-        drain,
-        handler_connections,
-        health_listen: _,
-        pod_name,
-        pod_uid,
-        adopt,
-        test_handlers: _,
-    } = worker;
+fn settings(
+    database: DatabaseSettings,
+    worker: WorkerProcess,
+    adopt: Option<Attempt>,
+    process: &ProcessSettings,
+) -> WorkerSettings {
+    let WorkerProcess { pool, drain, handler_connections, health_listen: _, pod_name, pod_uid, test_handlers: _ } =
+        worker;
     let mut settings = WorkerSettings::new(database.url, process.capacity.slots);
     settings.listen_database = database.listen_url;
     settings.pool = pool;

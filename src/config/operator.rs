@@ -11,6 +11,24 @@ use crate::domain::delivery::check_boot;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Operator")]
 pub struct OperatorArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+
+    /// The pod's name, by which the Lease tells who leads [default: random]
+    #[arg(long, env = "SLUICE_POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub delivery: DeliveryArgs,
+}
+
+/// What is served in the cluster.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Operator")]
+pub struct ClusterArgs {
     /// Tells the clusters on one database apart [default: the uid of the namespace kube-system]
     #[arg(long, env = "SLUICE_CLUSTER_ID", value_name = "ID", value_parser = parse_cluster)]
     pub cluster_id: Option<String>,
@@ -24,20 +42,10 @@ pub struct OperatorArgs {
           value_parser = parse_namespace)]
     pub watch_namespaces: Vec<String>,
 
-    /// The pod's name, by which the Lease tells who leads [default: random]
-    #[arg(long, env = "SLUICE_POD_NAME", value_name = "NAME")]
-    pub pod_name: Option<String>,
-
     /// Where /live, /ready and /metrics are served; `off` serves none
     #[arg(long, env = "SLUICE_OPERATOR_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS",
           value_parser = parse_listen)]
     pub operator_listen: Listen,
-
-    #[command(flatten)]
-    pub database: DatabaseArgs,
-
-    #[command(flatten)]
-    pub delivery: DeliveryArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,22 +69,22 @@ pub struct OperatorSettings {
 impl OperatorArgs {
     /// Applies the boot rule: what workers would be told must be able to run.
     pub fn resolve(self) -> Result<OperatorSettings, ConfigError> {
-        let Self { cluster_id, namespace, mut watch_namespaces, pod_name, operator_listen, database, delivery } = self;
+        let Self { cluster, pod_name, database, delivery } = self;
         check_boot(delivery.replicas, delivery.task_delivery)?;
+        Ok(cluster.resolve(pod_name, database.resolve()?))
+    }
+}
+
+impl ClusterArgs {
+    pub fn resolve(self, pod_name: Option<String>, database: DatabaseSettings) -> OperatorSettings {
+        let Self { cluster_id, namespace, mut watch_namespaces, operator_listen } = self;
         watch_namespaces.sort();
         watch_namespaces.dedup();
         let listen = match operator_listen {
             Listen::Off => None,
             Listen::On(address) => Some(address),
         };
-        Ok(OperatorSettings {
-            database: database.resolve()?,
-            cluster_id,
-            namespace,
-            watch_namespaces,
-            pod_name,
-            listen,
-        })
+        OperatorSettings { database, cluster_id, namespace, watch_namespaces, pod_name, listen }
     }
 }
 

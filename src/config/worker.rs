@@ -1,4 +1,4 @@
-//! Settings of `sluice worker` alone.
+//! Settings of a worker alone.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,6 +38,16 @@ pub struct WorkerArgs {
     #[arg(long, env = "SLUICE_POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
 
+    /// Handle tasks as their payload says, for tests of Sluice: `all`, or task types with commas between
+    #[arg(long, env = "SLUICE_TEST_HANDLERS", hide = true, value_name = "TYPES", default_missing_value = "all",
+          num_args = 0..=1, require_equals = true, value_parser = parse_test_handlers)]
+    pub test_handlers: Option<TestHandlers>,
+}
+
+/// What the pod of a Job is told.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Worker")]
+pub struct AdoptArgs {
     /// Run this one task, which was claimed for a Job, and end
     #[arg(long, value_name = "TRACK_ID", requires = "attempt", value_parser = parse_track_id)]
     pub task: Option<Uuid>,
@@ -45,11 +55,12 @@ pub struct WorkerArgs {
     /// The attempt that was claimed for the Job
     #[arg(long, value_name = "N", requires = "task", value_parser = parse_attempt)]
     pub attempt: Option<i32>,
+}
 
-    /// Handle tasks as their payload says, for tests of Sluice: `all`, or task types with commas between
-    #[arg(long, env = "SLUICE_TEST_HANDLERS", hide = true, value_name = "TYPES", default_missing_value = "all",
-          num_args = 0..=1, require_equals = true, value_parser = parse_test_handlers)]
-    pub test_handlers: Option<TestHandlers>,
+impl AdoptArgs {
+    pub fn resolve(self) -> Option<Attempt> {
+        self.task.zip(self.attempt).map(|(track_id, number)| Attempt { track_id, number })
+    }
 }
 
 /// The types that test handlers are for; empty: all.
@@ -64,24 +75,12 @@ pub struct WorkerProcess {
     pub health_listen: Option<SocketAddr>,
     pub pod_name: Option<String>,
     pub pod_uid: Option<String>,
-    pub adopt: Option<Attempt>,
     pub test_handlers: Option<TestHandlers>,
 }
 
 impl WorkerArgs {
     pub fn resolve(self) -> WorkerProcess {
-        let Self {
-            pool,
-            drain_secs,
-            handler_connections,
-            health_listen,
-            pod_name,
-            pod_uid,
-            task,
-            attempt,
-            test_handlers,
-        } = self;
-        let adopt = task.zip(attempt).map(|(track_id, number)| Attempt { track_id, number });
+        let Self { pool, drain_secs, handler_connections, health_listen, pod_name, pod_uid, test_handlers } = self;
         WorkerProcess {
             pool,
             drain: Duration::from_secs(u64::from(drain_secs)),
@@ -89,7 +88,6 @@ impl WorkerArgs {
             health_listen,
             pod_name,
             pod_uid,
-            adopt,
             test_handlers,
         }
     }

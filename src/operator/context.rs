@@ -1,6 +1,8 @@
 //! What every controller works with.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -10,7 +12,7 @@ use super::OperatorError;
 use super::events::Events;
 use super::instrument::Metrics;
 use super::leader::{self, Leadership};
-use crate::store::{Database, DatabaseUrl, PoolSettings, Role};
+use crate::store::{Database, DatabaseUrl, PoolSettings, Role, reads};
 
 /// The operator's name in the managed fields of what it writes, and in events.
 pub const FIELD_MANAGER: &str = "sluice-operator";
@@ -39,6 +41,24 @@ pub struct Settings {
     pub identity: String,
     /// Where probes and metrics are served, if anywhere.
     pub listen: Option<SocketAddr>,
+    /// Of a worker in this process, which may not listen to the database.
+    pub local_wake: Option<LocalWake>,
+}
+
+/// Wakes a worker of this process.
+#[derive(Clone)]
+pub struct LocalWake(Arc<dyn Fn() + Send + Sync>);
+
+impl LocalWake {
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+}
+
+impl fmt::Debug for LocalWake {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LocalWake")
+    }
 }
 
 /// One for the process.
@@ -77,6 +97,17 @@ impl Context {
             leadership,
             metrics,
         })
+    }
+
+    /// Tells workers that the pool has work, after the commit that made it. They poll: a wake that fails costs two seconds
+    /// and no more.
+    pub async fn wake(&self, pool: &str) {
+        if let Some(LocalWake(wake)) = &self.settings.local_wake {
+            wake();
+        }
+        if let Err(error) = reads::wake(&self.database, pool).await {
+            tracing::debug!(%error, pool, "workers were not woken");
+        }
     }
 
     /// A client whose requests end in time to notice that the Lease cannot be renewed.

@@ -28,7 +28,7 @@ pub mod tenancy;
 pub mod uninstall;
 pub mod write;
 
-pub use context::{Context, Settings};
+pub use context::{Context, LocalWake, Settings};
 
 /// In the operator's own namespace.
 const LEASE: &str = "sluice-operator";

@@ -17,7 +17,6 @@ use crate::store::control::{
     CancelOutcome, PriorityOutcome, Request, ResumeOutcome, RetryOutcome, Scope, SuspendOutcome, cancel_linked, resume,
     retry, set_priority, suspend,
 };
-use crate::store::reads::wake;
 use crate::store::resources::set_retains;
 
 /// Any tenant: whose task it is was asked when it was made.
@@ -53,7 +52,7 @@ pub async fn apply(shared: &Shared, task: &IngestTask, seen: &Seen, steps: &[Ste
             Step::Retry => match retry(database, root, Some(&by), ANY).await? {
                 (_, RetryOutcome::Pending) => {
                     applied.has_retried = true;
-                    wake_lane(shared, seen).await?;
+                    wake_lane(shared, seen).await;
                     true
                 }
                 (_, RetryOutcome::Active | RetryOutcome::Completed | RetryOutcome::MaxRetriesExceeded) => true,
@@ -66,7 +65,7 @@ pub async fn apply(shared: &Shared, task: &IngestTask, seen: &Seen, steps: &[Ste
             },
             Step::Resume(track_id) => match resume(database, *track_id, Some(&by), ANY).await? {
                 ResumeOutcome::Resumed => {
-                    wake_lane(shared, seen).await?;
+                    wake_lane(shared, seen).await;
                     true
                 }
                 ResumeOutcome::Refused => true,
@@ -88,9 +87,10 @@ pub async fn apply(shared: &Shared, task: &IngestTask, seen: &Seen, steps: &[Ste
     Ok(applied)
 }
 
-async fn wake_lane(shared: &Shared, seen: &Seen) -> Result<(), Fault> {
-    let Some(speaker) = seen.speaker() else { return Ok(()) };
-    Ok(wake(&shared.context.database, &speaker.pool).await?)
+async fn wake_lane(shared: &Shared, seen: &Seen) {
+    if let Some(speaker) = seen.speaker() {
+        shared.context.wake(&speaker.pool).await;
+    }
 }
 
 /// Brings the resource itself to its fate. Answers it as it is now, if it is still there.

@@ -23,7 +23,7 @@ use crate::api::ingest_task::State;
 use crate::api::{IngestTask, IngestTaskStatus, Time};
 use crate::domain::lane::Class;
 use crate::store::enqueue::{BATCH_MAX, Enqueued, NewTask, enqueue_many};
-use crate::store::reads::{LaneCounts, mirror_ack, wake};
+use crate::store::reads::{LaneCounts, mirror_ack};
 
 mod admission;
 mod admit;
@@ -179,19 +179,16 @@ impl Shared {
                 async move { observe::see(&database, &cluster, &uids).await }
             },
         );
-        let (database, lanes) = (context.database.clone(), caches.clone());
+        let (waking, lanes) = (context.clone(), caches.clone());
         let enqueues = Batcher::start(
             Limits { items: 200, bytes: BATCH_BYTES, calls: 2 },
             |task: &NewTask| task.payload.to_string().len(),
             move |tasks: Arc<Vec<NewTask>>| {
-                let (database, lanes) = (database.clone(), lanes.clone());
+                let (context, lanes) = (waking.clone(), lanes.clone());
                 async move {
-                    let enqueued = enqueue_many(&database, &tasks).await?;
+                    let enqueued = enqueue_many(&context.database, &tasks).await?;
                     for pool in pools_of(&lanes, &tasks) {
-                        // Workers poll: a wake that fails costs two seconds and no more.
-                        if let Err(error) = wake(&database, &pool).await {
-                            tracing::debug!(%error, pool, "workers were not woken");
-                        }
+                        context.wake(&pool).await;
                     }
                     Ok(enqueued)
                 }
