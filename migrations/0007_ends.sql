@@ -53,7 +53,7 @@ begin
 end $$;
 
 -- Completes, and enqueues the follow-on p_next (as for enqueue_many; tenant, workspace and document are this task's), in
--- one transaction. The follow-on belongs to the same tree, document and resource.
+-- one transaction. The follow-on belongs to the same tree, document and resource, and has the same priority, unless p_next names one.
 create function sluice.complete_with_next(p_track_id uuid, p_attempt int, p_next jsonb, p_result jsonb default null,
                                           p_document jsonb default null)
 returns table (outcome text, next_track_id uuid)
@@ -71,10 +71,10 @@ begin
     return next;
     return;
   end if;
-  select t.document_id, t.mirror_id, t.workspace, coalesce(t.root_id, t.track_id) as root_id, l.tenant into strict v_task
+  select t.document_id, t.mirror_id, t.workspace, t.priority, coalesce(t.root_id, t.track_id) as root_id, l.tenant into strict v_task
     from sluice.tasks_archive t join sluice.tenant_lanes l on l.lane_id = t.lane_id where t.track_id = p_track_id;
   select e.track_id, e.outcome, e.message into strict v_next
-    from sluice.enqueue_many(jsonb_build_array(p_next || jsonb_strip_nulls(jsonb_build_object(
+    from sluice.enqueue_many(jsonb_build_array(jsonb_build_object('priority', v_task.priority) || p_next || jsonb_strip_nulls(jsonb_build_object(
            'tenant', v_task.tenant, 'workspace', v_task.workspace, 'document_id', v_task.document_id)))) e;
   if v_next.outcome not in ('created', 'existing') then
     perform sluice._bad_input('the follow-on: ' || v_next.message, 'roll back, and fail the task or correct the follow-on');

@@ -26,7 +26,7 @@ grant execute on function
   sluice.set_pool(text, jsonb, text), sluice.undrain_worker(uuid), sluice.mirror_changes(text, int, text[], bigint), sluice.mirror_ack(bigint[], bigint[])
 to sluice_operator;
 
-grant execute on function sluice.about(text), sluice.lane_counts(text[]), sluice.pool_demand(), sluice.pool_settings(), sluice.pool_workers(text)
+grant execute on function sluice.about(text), sluice.lane_counts(text[]), sluice.lane_sources(text, text), sluice.pool_demand(), sluice.pool_settings(), sluice.pool_workers(text)
 to sluice_worker, sluice_operator, sluice_reader;
 
 grant select on sluice.task_status to sluice_worker, sluice_operator, sluice_reader;

@@ -21,7 +21,7 @@ mod worker;
 
 pub use names::{explain_bad_value, with_other_names};
 pub use operator::{ClusterArgs, Listen, OperatorArgs, OperatorSettings};
-pub use source::SourceArgs;
+pub use source::{SourceArgs, store_environment};
 pub use worker::{AdoptArgs, TestHandlers, WorkerArgs, WorkerProcess};
 
 /// Where Postgres is.

@@ -109,7 +109,7 @@ pub struct TenantLaneSpec {
     #[schemars(length(min = 1, max = 253), regex(pattern = NO_NUL))]
     pub pool: Option<String>,
 
-    /// What the tasks of the lane may read: each url must begin with one of these.
+    /// What the tasks of the lane may read: each url must begin with one of these. Without any: https, and neither files nor buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 100),

@@ -12,10 +12,10 @@ use prometheus_client::registry::Registry;
 
 use crate::config::{
     AdoptArgs, DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, SourceArgs, TestHandlers, WorkerArgs,
-    WorkerProcess,
+    WorkerProcess, store_environment,
 };
 use crate::http::probes::{self, Probes};
-use crate::ingest::{self, ConvertSettings, SourceSettings};
+use crate::ingest::{self, ConvertSettings, SourceSettings, StoreVariables};
 use crate::store::claim::Attempt;
 use crate::store::status::{TaskStatus, task_status};
 use crate::store::{Database, PoolSettings, Role};
@@ -70,7 +70,8 @@ pub(super) fn prepare(
         None => {
             let convert = ConvertSettings::new(source.converter, source.converter_memory_mib);
             let SourceArgs { file_root, allowed_networks, .. } = source;
-            ingest::handlers(SourceSettings { file_root, allowed_networks }, convert)?
+            let stores = StoreVariables::new(store_environment());
+            ingest::handlers(SourceSettings { file_root, allowed_networks, stores }, convert)?
         }
     };
     let health_listen = worker.health_listen;

@@ -15,7 +15,8 @@ pub struct SourceArgs {
     #[arg(long, env = "SLUICE_FILE_ROOT", value_name = "DIRECTORY", value_parser = parse_directory)]
     pub file_root: Option<PathBuf>,
 
-    /// Networks that https:// sources may be in although they are not public, as in 10.1.0.0/16,fd00::/8 [default: none]
+    /// Networks that https:// sources and the endpoints of object stores may be in although they are not public, as in
+    /// 10.1.0.0/16,fd00::/8 [default: none]
     #[arg(long, env = "SLUICE_ALLOWED_NETWORKS", value_name = "NETWORKS", value_delimiter = ',',
           value_parser = parse_network)]
     pub allowed_networks: Vec<IpNet>,
@@ -27,6 +28,14 @@ pub struct SourceArgs {
     /// Address space of one conversion, in MiB, between 128 and 65536; PDFs that need more fail as too large
     #[arg(long, env = "SLUICE_CONVERTER_MEMORY_MIB", default_value = "1024", value_name = "MIB", value_parser = parse_memory)]
     pub converter_memory_mib: u32,
+}
+
+/// What the programs of object stores are told by names of their own; there are secrets among the values.
+pub fn store_environment() -> Vec<(String, String)> {
+    let is_of_a_store = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(|(name, _)| is_of_a_store(name)).collect()
 }
 
 fn parse_directory(text: &str) -> Result<PathBuf, ValueError> {

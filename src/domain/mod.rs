@@ -10,6 +10,7 @@ pub mod lane;
 pub mod pressure;
 pub mod retry;
 pub mod scaling;
+pub mod source;
 pub mod status;
 pub mod task;
 pub mod timeout;

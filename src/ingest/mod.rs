@@ -16,4 +16,4 @@ pub mod text;
 
 pub use convert::ConvertSettings;
 pub use handlers::handlers;
-pub use source::SourceSettings;
+pub use source::{SourceSettings, StoreVariables};

@@ -21,7 +21,7 @@ pub struct NewTask {
     pub workspace: Option<String>,
     /// A JSON object of at most 1 MiB.
     pub payload: Value,
-    /// Higher goes first within the lane: -1,000 to 1,000.
+    /// Higher goes first within the lane: -1,000 to 1,000. A follow-on with 0 has that of the task before it.
     pub priority: i32,
     pub delay_secs: f64,
     pub suspended: bool,
@@ -115,7 +115,8 @@ impl NewTask {
             ("tenant", Some(json!(tenant))),
             ("workspace", workspace.as_ref().map(|workspace| json!(workspace))),
             ("payload", Some(payload.clone())),
-            ("priority", Some(json!(priority))),
+            // Left out, a follow-on has that of the task before it.
+            ("priority", (*priority != 0).then(|| json!(priority))),
             ("delay_secs", Some(json!(delay_secs))),
             ("suspended", Some(json!(suspended))),
             ("max_attempts", max_attempts.map(|attempts| json!(attempts))),

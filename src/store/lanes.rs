@@ -102,6 +102,14 @@ pub async fn set_lane(
     })
 }
 
+/// Prefixes of the URLs that the tasks of a lane may read; none also of a lane that nobody has made.
+pub async fn lane_sources(mut session: impl Session, tenant: &str, class: Class) -> Result<Vec<String>, StoreError> {
+    let statement = sqlx::query("select coalesce(sluice.lane_sources($1, $2), '{}') as allowed_sources")
+        .bind(wire::text(tenant))
+        .bind(class.as_str());
+    wire::column(&session.fetch_one(statement).await?, "allowed_sources")
+}
+
 /// Pauses a lane, or lets it go on; the reason is shown as long as it holds.
 pub async fn hold_lane(
     mut session: impl Session,

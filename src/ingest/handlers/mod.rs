@@ -11,12 +11,16 @@ mod workspace_wipe;
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::convert::ConvertSettings;
 use super::source::{SourceSettings, Sources};
 use super::sweeping::Sweeper;
 use crate::domain::task::TaskType;
+use crate::store::enqueue::NewTask;
 use crate::store::ingest::Place;
-use crate::worker::{Context, Handlers};
+use crate::store::ingest::contents::{self, NewContent};
+use crate::worker::{Context, Done, Handled, Handlers};
 
 /// All that there are; a task of another type fails as `unsupported_type`.
 pub fn handlers(sources: SourceSettings, convert: ConvertSettings) -> anyhow::Result<Handlers> {
@@ -35,4 +39,18 @@ pub fn handlers(sources: SourceSettings, convert: ConvertSettings) -> anyhow::Re
 
 fn place(context: &Context) -> Place {
     Place::new(&context.task.tenant, context.task.workspace.as_deref())
+}
+
+/// The end of a task that took a text in: its document's newest content, and the Insert that goes on with it.
+async fn taken_in(context: &Context, content: NewContent<'_>, pages: Option<u32>) -> Handled {
+    let mut transaction = context.begin().await?;
+    let content_id = contents::insert(&mut transaction, &place(context), content).await?;
+    let mut insert = NewTask::new(TaskType::Insert, context.task.tenant.clone());
+    insert.payload = json!({ "contentId": content_id });
+    let (document_id, bytes) = (content.document_id, content.markdown.len());
+    let mut result = json!({ "document_id": document_id, "content_id": content_id, "bytes": bytes });
+    if let Some(pages) = pages {
+        result["pages"] = json!(pages);
+    }
+    Ok(Done::new().with_result(result).then(insert).publish(transaction))
 }

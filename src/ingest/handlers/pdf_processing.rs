@@ -1,16 +1,12 @@
 //! PdfProcessing: turns a PDF into the markdown of a document, and an Insert follows.
 
-use serde_json::json;
-
-use super::place;
+use super::taken_in;
 use crate::domain::failure::FailureClass;
 use crate::domain::status::PdfStatus;
-use crate::domain::task::TaskType;
 use crate::ingest::convert::{self, ConvertSettings, Converted};
 use crate::ingest::source::{self, FILE_MAX_BYTES, SourcePayload, Sources};
-use crate::store::enqueue::NewTask;
-use crate::store::ingest::contents::{self, NewContent};
-use crate::worker::{Context, DocumentUpdate, Done, Handled, Handler, NotDone};
+use crate::store::ingest::contents::NewContent;
+use crate::worker::{Context, DocumentUpdate, Handled, Handler, NotDone};
 
 pub struct PdfProcessing {
     pub sources: Sources,
@@ -29,7 +25,6 @@ impl Handler for PdfProcessing {
         let Converted { pages, markdown } = convert::convert(&context, &self.convert, file).await?;
         let title = payload.title_of(&markdown).or_else(|| source::file_stem(url));
 
-        let mut transaction = context.begin().await?;
         let content = NewContent {
             document_id,
             title: title.as_deref(),
@@ -37,13 +32,7 @@ impl Handler for PdfProcessing {
             markdown: &markdown,
             track_id: context.task.attempt.track_id,
         };
-        let content_id = contents::insert(&mut transaction, &place(&context), content).await?;
-        let mut insert = NewTask::new(TaskType::Insert, context.task.tenant.clone());
-        insert.payload = json!({ "contentId": content_id });
         let document = DocumentUpdate::new().pdf_status(PdfStatus::Completed).pages(pages);
-        let result = json!({
-            "document_id": document_id, "content_id": content_id, "pages": pages, "bytes": markdown.len(),
-        });
-        Ok(Done::new().with_result(result).with_document(document).then(insert).publish(transaction))
+        Ok(taken_in(&context, content, Some(pages)).await?.with_document(document))
     }
 }

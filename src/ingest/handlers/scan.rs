@@ -1,4 +1,4 @@
-//! Scan: looks through a folder, and enqueues what is new or changed.
+//! Scan: looks through a folder or a bucket, and enqueues what is new or changed.
 
 use std::io::{self, Read};
 
@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::place;
 use crate::domain::failure::FailureClass;
 use crate::domain::task::TaskType;
-use crate::ingest::graph;
-use crate::ingest::source::{FILE_MAX_BYTES, SourcePayload, Sources};
+use crate::ingest::source::{FILE_MAX_BYTES, Listed, SourcePayload, Sources};
+use crate::ingest::{graph, stages};
 use crate::store::enqueue::{Enqueued, NewTask, enqueue};
 use crate::worker::{Context, Done, Handled, Handler, NotDone};
 
@@ -41,9 +41,8 @@ impl Handler for Scan {
         for (done, file) in files.iter().enumerate() {
             context.check()?;
             self.take(&context, file, &mut counts).await?;
-            let share = |number: usize| u32::try_from(number).map_or(f64::MAX, f64::from);
-            let message = format!("{} of {} files", done + 1, files.len());
-            context.reporter().progress(share(done + 1) / share(files.len())).message(message);
+            stages::report_share(&context, done + 1, files.len(), (0.0, 1.0));
+            context.reporter().message(format!("{} of {} files", done + 1, files.len()));
         }
         let Counts { enqueued, unchanged, skipped } = counts;
         let result = json!({ "files": files.len(), "enqueued": enqueued, "unchanged": unchanged, "skipped": skipped });
@@ -52,13 +51,14 @@ impl Handler for Scan {
 }
 
 impl Scan {
-    async fn take(&self, context: &Context, url: &str, counts: &mut Counts) -> Result<(), NotDone> {
+    async fn take(&self, context: &Context, file: &Listed, counts: &mut Counts) -> Result<(), NotDone> {
+        let Listed { url, version } = file;
         let Some(task_type) = type_of(url) else {
             counts.skipped += 1;
             return Ok(());
         };
-        let hash = match self.hash(context, url).await {
-            Ok(hash) => hash,
+        let key = match self.key(context, url, version.as_deref()).await {
+            Ok(key) => key,
             Err(NotDone::Failed { message, .. }) => {
                 tracing::info!(url, %message, "a scan leaves a file out");
                 counts.skipped += 1;
@@ -71,7 +71,7 @@ impl Scan {
             payload: json!({ "url": url }),
             document_id: Some(document_of(context, url)),
             // Whatever became of it: the same content is not taken in twice.
-            idempotency_key: Some(format!("scan:{hash}")),
+            idempotency_key: Some(key),
             ..NewTask::new(task_type, context.task.tenant.clone())
         };
         match enqueue(context.database(), &task).await? {
@@ -84,15 +84,19 @@ impl Scan {
         Ok(())
     }
 
-    /// Of place and content.
-    async fn hash(&self, context: &Context, url: &str) -> Result<String, NotDone> {
-        let mut file = self.sources.open(context, url, FILE_MAX_BYTES).await?;
+    /// Of the file's place, and of what its store says of the content, else of the content itself.
+    async fn key(&self, context: &Context, url: &str, version: Option<&str>) -> Result<String, NotDone> {
         let place = place(context);
         let mut hash = Sha256::new();
         for part in [place.tenant.as_str(), place.workspace.as_str(), url] {
             hash.update(part);
             hash.update([0]);
         }
+        if let Some(version) = version {
+            hash.update(version);
+            return Ok(format!("scan-version:{}", hex(&hash.finalize())));
+        }
+        let mut file = self.sources.open(context, url, FILE_MAX_BYTES).await?;
         let hashing = spawn_blocking(move || -> io::Result<_> {
             let mut block = vec![0; BLOCK_BYTES];
             loop {
@@ -103,8 +107,12 @@ impl Scan {
             }
         });
         let hash = context.unless_stopped(hashing).await???;
-        Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(format!("scan:{}", hex(&hash)))
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What takes a file in, by its ending.
@@ -136,6 +144,7 @@ mod tests {
             ("file:///a/b.png", None),
             ("file:///a/b", None),
             ("file:///a.pdf/b", None),
+            ("s3://bucket/a%20b.pdf", Some(TaskType::PdfProcessing)),
         ];
         for (url, expected) in rows {
             assert_eq!(type_of(url), expected, "{url}");

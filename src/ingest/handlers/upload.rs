@@ -1,14 +1,10 @@
 //! Upload: takes text or markdown in as a document, and an Insert follows.
 
-use serde_json::json;
-
-use super::place;
+use super::taken_in;
 use crate::domain::failure::FailureClass;
-use crate::domain::task::TaskType;
 use crate::ingest::source::{self, SourcePayload, Sources};
-use crate::store::enqueue::NewTask;
-use crate::store::ingest::contents::{self, NewContent};
-use crate::worker::{Context, Done, Handled, Handler, NotDone};
+use crate::store::ingest::contents::NewContent;
+use crate::worker::{Context, Handled, Handler, NotDone};
 
 pub struct Upload {
     pub sources: Sources,
@@ -31,11 +27,6 @@ impl Handler for Upload {
             markdown: &given.markdown,
             track_id: context.task.attempt.track_id,
         };
-        let mut transaction = context.begin().await?;
-        let content_id = contents::insert(&mut transaction, &place(&context), content).await?;
-        let mut insert = NewTask::new(TaskType::Insert, context.task.tenant.clone());
-        insert.payload = json!({ "contentId": content_id });
-        let result = json!({ "document_id": document_id, "content_id": content_id, "bytes": given.markdown.len() });
-        Ok(Done::new().with_result(result).then(insert).publish(transaction))
+        taken_in(&context, content, None).await
     }
 }

@@ -9,11 +9,9 @@ use rustix::fs::{self, Mode, OFlags, openat};
 use rustix::io::Errno;
 use walkdir::WalkDir;
 
+use super::LISTED_MAX;
 use crate::domain::failure::FailureClass;
 use crate::worker::NotDone;
-
-/// Of one scan.
-const FILES_MAX: usize = 100_000;
 
 /// Why a file is not read. The messages name what was asked for, and nothing of what is there.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +30,7 @@ pub enum FileError {
     Denied,
     #[error("the file has more than {0} bytes: split it")]
     TooLarge(u64),
-    #[error("there are more than {FILES_MAX} files: scan its parts one by one")]
+    #[error("there are more than {LISTED_MAX} files: scan its parts one by one")]
     TooMany,
     #[error("the file could not be read: {0}")]
     Failed(std::io::ErrorKind),
@@ -84,7 +82,7 @@ pub fn list(root: Option<&Path>, directory: &Path) -> Result<Vec<PathBuf>, FileE
         if entry.file_type().is_file() {
             files.push(entry.into_path());
         }
-        if files.len() > FILES_MAX {
+        if files.len() > LISTED_MAX {
             return Err(FileError::TooMany);
         }
     }

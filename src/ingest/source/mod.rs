@@ -2,10 +2,14 @@
 
 mod address;
 mod file;
+mod guard;
 mod https;
+mod object;
+mod spool;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use ipnet::IpNet;
@@ -16,17 +20,25 @@ use url::Url;
 use uuid::Uuid;
 
 use self::file::FileError;
+use self::guard::Guard;
 use self::https::Fetcher;
+use self::object::{Place, Stores};
 use super::text::{self, MARKDOWN_MAX_BYTES};
 use crate::domain::failure::FailureClass;
+use crate::domain::source::{SourceRefusal, check_form, check_named};
+use crate::store::lanes::lane_sources;
 use crate::worker::{Context, NotDone, Task};
+
+pub use self::object::StoreVariables;
 
 /// Of a title, in characters.
 const TITLE_MAX_CHARS: usize = 500;
 /// A text is read whole.
-const TEXT_MAX_BYTES: u64 = 32 << 20;
+const TEXT_MAX_BYTES: u64 = MARKDOWN_MAX_BYTES as u64;
 /// What is larger is no document that one conversion could hold.
 pub const FILE_MAX_BYTES: u64 = 256 << 20;
+/// Files or objects of one scan.
+const LISTED_MAX: usize = 100_000;
 const PDF_MAGIC: &[u8] = b"%PDF-";
 /// Of characters that were no UTF-8: with more, it is no text. One in so many.
 const BROKEN_ONE_IN: usize = 10;
@@ -36,8 +48,10 @@ const BROKEN_ONE_IN: usize = 10;
 pub struct SourceSettings {
     /// Files below it; `None`: no files.
     pub file_root: Option<PathBuf>,
-    /// Addresses that https URLs may lead to although they are not public.
+    /// Addresses that are connected to although they are not public.
     pub allowed_networks: Vec<IpNet>,
+    /// Where object stores are, and what lets the worker in.
+    pub stores: StoreVariables,
 }
 
 /// Where content is read from.
@@ -45,32 +59,58 @@ pub struct SourceSettings {
 pub struct Sources {
     file_root: Option<PathBuf>,
     fetcher: Fetcher,
+    stores: Arc<Stores>,
+}
+
+/// A file that a scan finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub url: String,
+    /// Another one means another content; `None`: its content alone tells.
+    pub version: Option<String>,
+}
+
+/// A URL that the task may read.
+struct Permitted {
+    url: Url,
+    /// Of its lane, for where the URL leads from there.
+    allowed: Vec<String>,
 }
 
 impl Sources {
     pub fn new(settings: SourceSettings) -> anyhow::Result<Self> {
-        let SourceSettings { file_root, allowed_networks } = settings;
-        let fetcher = Fetcher::new(allowed_networks).context("https sources cannot be read")?;
-        Ok(Self { file_root, fetcher })
+        let SourceSettings { file_root, allowed_networks, stores } = settings;
+        let guard = Guard::new(allowed_networks);
+        let fetcher = Fetcher::new(guard.clone()).context("https sources cannot be read")?;
+        let stores = Arc::new(Stores::new(stores, guard).context("object stores cannot be read")?);
+        Ok(Self { file_root, fetcher, stores })
     }
 
-    /// The file that a URL names, to be read from its beginning; of https, a temporary one.
+    /// The file that a URL names, to be read from its beginning; of all but local files, a temporary one.
     pub async fn open(&self, context: &Context, url: &str, max_bytes: u64) -> Result<File, NotDone> {
-        let url = parse(url)?;
+        let Permitted { url, allowed } = permitted(context, url).await?;
         if url.scheme() == "https" {
-            return self.fetcher.fetch(context, &url, max_bytes).await;
+            return self.fetcher.fetch(context, &url, &allowed, max_bytes).await;
+        }
+        if let Some(place) = Place::of(&url)? {
+            return self.stores.fetch(context, &place, max_bytes).await;
         }
         let (root, path) = (self.file_root.clone(), file_path(&url)?);
         let opening = spawn_blocking(move || file::open(root.as_deref(), &path, max_bytes));
         context.unless_stopped(opening).await??.map_err(FileError::into_not_done)
     }
 
-    /// The files below the place that a URL names, as URLs, in the order of their names.
-    pub async fn list(&self, context: &Context, url: &str) -> Result<Vec<String>, NotDone> {
-        let (root, path) = (self.file_root.clone(), file_path(&parse(url)?)?);
+    /// The files below the place that a URL names, in the order of their names.
+    pub async fn list(&self, context: &Context, url: &str) -> Result<Vec<Listed>, NotDone> {
+        let Permitted { url, .. } = permitted(context, url).await?;
+        if let Some(place) = Place::of(&url)? {
+            return self.stores.list(context, &place).await;
+        }
+        let (root, path) = (self.file_root.clone(), file_path(&url)?);
         let listing = spawn_blocking(move || file::list(root.as_deref(), &path));
         let files = context.unless_stopped(listing).await??.map_err(FileError::into_not_done)?;
-        Ok(files.iter().filter_map(|file| Url::from_file_path(file).ok()).map(String::from).collect())
+        let urls = files.iter().filter_map(|file| Url::from_file_path(file).ok());
+        Ok(urls.map(|url| Listed { url: url.into(), version: None }).collect())
     }
 
     /// All that a URL names, as bytes.
@@ -81,6 +121,27 @@ impl Sources {
     }
 }
 
+/// By the lane's word of this moment, whoever has enqueued the task.
+async fn permitted(context: &Context, url: &str) -> Result<Permitted, NotDone> {
+    let url = check_form(url).map_err(not_permitted)?;
+    let allowed = lane_sources(context.database(), &context.task.tenant, context.task.task_type.class()).await?;
+    // Below the worker's root, a file needs no other word, unless there is one.
+    if !(allowed.is_empty() && url.scheme() == "file") {
+        check_named(&url, &allowed).map_err(not_permitted)?;
+    }
+    Ok(Permitted { url, allowed })
+}
+
+fn not_permitted(refusal: SourceRefusal) -> NotDone {
+    let class = match refusal {
+        SourceRefusal::NotUrl(_) => FailureClass::InvalidDocument,
+        SourceRefusal::Climbs | SourceRefusal::Credentials | SourceRefusal::NotNamed | SourceRefusal::NotAllowed(_) => {
+            FailureClass::SourceForbidden
+        }
+    };
+    NotDone::failed(class, refusal.to_string())
+}
+
 /// What a person or a resource says of a document's content. All that is not here is refused: a misspelt field must not be
 /// taken for none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -88,7 +149,7 @@ impl Sources {
 pub struct SourcePayload {
     /// Text or markdown.
     pub text: Option<String>,
-    /// Where text, markdown or a PDF is: `https://…`, or `file:///…` below the worker's root.
+    /// Where text, markdown or a PDF is: `https://…`, `s3://…`, `gs://…`, `az://…`, or `file:///…` below the worker's root.
     pub url: Option<String>,
     pub title: Option<String>,
     /// Of a document that is there; the task's own, if it names one.
@@ -149,10 +210,6 @@ pub fn file_stem(url: &str) -> Option<String> {
     let name = percent_decode_str(url.path_segments()?.next_back()?).decode_utf8_lossy();
     let stem = text::clean(Path::new(name.as_ref()).file_stem()?.to_str()?);
     (!stem.trim().is_empty()).then(|| bounded_title(&stem))
-}
-
-fn parse(url: &str) -> Result<Url, NotDone> {
-    Url::parse(url).map_err(|error| NotDone::failed(FailureClass::InvalidDocument, format!("url is no URL: {error}")))
 }
 
 fn file_path(url: &Url) -> Result<PathBuf, NotDone> {
@@ -254,21 +311,20 @@ mod tests {
     fn urls_name_a_local_file_or_are_refused() {
         let rows = [
             ("file:///data/a%20b.md", Ok("/data/a b.md")),
-            ("file:///data/../etc/passwd", Ok("/etc/passwd")),
-            ("file:///data/%2e%2e/etc", Ok("/etc")),
-            ("file:///data/..%2fetc", Ok("/data/../etc")),
+            ("file:///data/../etc/passwd", Err(FailureClass::SourceForbidden)),
+            ("file:///data/%2e%2e/etc", Err(FailureClass::SourceForbidden)),
+            ("file:///data/..%2fetc", Err(FailureClass::SourceForbidden)),
             ("file://localhost/data/a", Ok("/data/a")),
             ("file://elsewhere/data/a", Err(FailureClass::InvalidDocument)),
             ("/data/a", Err(FailureClass::InvalidDocument)),
             ("https://a.example/b", Err(FailureClass::SourceForbidden)),
             ("s3://bucket/b", Err(FailureClass::SourceForbidden)),
         ];
+        let path = |url| check_form(url).map_err(not_permitted).and_then(|url| file_path(&url));
         for (url, expected) in rows {
             match expected {
-                Ok(path) => {
-                    assert_eq!(parse(url).and_then(|url| file_path(&url)).unwrap(), PathBuf::from(path), "{url}")
-                }
-                Err(expected) => assert_eq!(class(parse(url).and_then(|url| file_path(&url))), expected, "{url}"),
+                Ok(expected) => assert_eq!(path(url).unwrap(), PathBuf::from(expected), "{url}"),
+                Err(expected) => assert_eq!(class(path(url)), expected, "{url}"),
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::api::IngestTask;
 use crate::api::conditions::Reason;
 use crate::api::ingest_task::{IngestTaskSpec, Source};
 use crate::domain::lane::Class;
+use crate::domain::source::{self, SourceRefusal};
 use crate::domain::task::TaskType;
 use crate::operator::convert;
 use crate::store::enqueue::{NewTask, Resource};
@@ -18,8 +19,6 @@ use crate::store::enqueue::{NewTask, Resource};
 const TEXT_MAX_BYTES: usize = 1_048_576 - 256;
 /// What somebody else has to change, and no watch tells of.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// A file is read where the worker runs: only where the lane says so.
-const FILE: &str = "file://";
 
 /// The content of a source that the operator reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +146,7 @@ fn payload(
 ) -> Result<(Value, Option<Uuid>), Refusal> {
     let Source { url, text, config_map_key_ref, document_id, track_id: _ } = source;
     if let Some(url) = url {
-        check_url(url, allowed_sources).map_err(|problem| Refusal::waiting(Reason::SourceNotAllowed, problem))?;
+        check_url(url, allowed_sources)?;
         return Ok((json!({ "url": url }), None));
     }
     if let Some(text) = text {
@@ -191,35 +190,18 @@ fn check_size(text: &str) -> Result<(), Refusal> {
     Err(Refusal::final_(Reason::SourceTooLarge, message))
 }
 
-/// A URL begins with one of the prefixes, at the end of a part of it, and does not climb out. A lane without prefixes allows all
-/// but files.
-fn check_url(url: &str, allowed_sources: &[String]) -> Result<(), String> {
-    let lower = url.to_ascii_lowercase();
-    let path = lower.split(['?', '#']).next().unwrap_or_default().replace("%2e", ".").replace("%2f", "/");
-    if path.contains('\\') || path.split('/').any(|part| part == "..") {
-        return Err("spec.source.url climbs with `..`; name the place itself".to_owned());
-    }
-    if allowed_sources.is_empty() && !lower.starts_with(FILE) {
-        return Ok(());
-    }
-    if allowed_sources.iter().any(|prefix| begins_with(url, prefix)) {
-        return Ok(());
-    }
-    Err(match allowed_sources {
-        [] => "the lane has no allowedSources, and without them no file is read: the platform adds the folder to the TenantLane"
-            .to_owned(),
-        prefixes => {
-            let some: Vec<&str> = prefixes.iter().take(3).map(String::as_str).collect();
-            let more = if prefixes.len() > some.len() { " and others" } else { "" };
-            format!("spec.source.url begins with none of the lane's allowedSources: {}{more}", some.join(", "))
+/// The same rule as the worker's, which looks again when it reads.
+fn check_url(url: &str, allowed_sources: &[String]) -> Result<(), Refusal> {
+    let checked = source::check_form(url).and_then(|url| source::check_named(&url, allowed_sources));
+    checked.map_err(|refusal| {
+        let message = format!("spec.source.{refusal}");
+        match refusal {
+            SourceRefusal::NotUrl(_) | SourceRefusal::Credentials => Refusal::final_(Reason::Invalid, message),
+            SourceRefusal::Climbs | SourceRefusal::NotNamed | SourceRefusal::NotAllowed(_) => {
+                Refusal::waiting(Reason::SourceNotAllowed, message)
+            }
         }
     })
-}
-
-/// `https://a` allows `https://a/x`, and not `https://a.example`.
-fn begins_with(url: &str, prefix: &str) -> bool {
-    let Some(rest) = url.strip_prefix(prefix) else { return false };
-    prefix.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?', '#'])
 }
 
 #[cfg(test)]
