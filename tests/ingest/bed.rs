@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice::domain::delivery::WakeMode;
-use sluice::domain::lane::Cap;
+use sluice::domain::lane::{Cap, Class};
 use sluice::domain::task::{State, TaskType};
 use sluice::ingest::{ConvertSettings, SourceSettings};
 use sluice::store::enqueue::{Enqueued, NewTask, enqueue};
-use sluice::store::lanes::{WorkerPoolSettings, set_pool};
+use sluice::store::lanes::{LaneSettings, Setting, WorkerPoolSettings, set_lane, set_pool};
 use sluice::store::status::{TaskStatus, task_statuses};
 use sluice::store::{Database, Role};
 use sluice::worker::{Ended, Pace, Shutdown, WorkerError, WorkerSettings, run};
@@ -120,15 +120,27 @@ impl Bed {
 
     /// With more of its environment.
     pub fn work_with(&self, environment: &[(&str, &str)]) -> Process {
+        self.work_saying(environment, Stdio::inherit())
+    }
+
+    /// And with its log in a place of its own.
+    pub fn work_saying(&self, environment: &[(&str, &str)], log: Stdio) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.arg("worker").env_clear().env("DATABASE_URL", self.db.url(Role::Worker));
         command.env("WORKER_THREADS", SLOTS.to_string()).env("SLUICE_LOG", "warn");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.envs(environment.iter().copied());
         let networks: Vec<_> = self.sources.allowed_networks.iter().map(ToString::to_string).collect();
         command.env("SLUICE_ALLOWED_NETWORKS", networks.join(","));
         command.envs(self.sources.file_root.iter().map(|root| ("SLUICE_FILE_ROOT", root)));
         Process(command.spawn().expect("the binary was built for this test"))
+    }
+
+    /// What the tenant's lane lets its tasks read.
+    pub async fn allow(&self, sources: &[&str]) {
+        let sources = sources.iter().map(|source| (*source).to_owned()).collect();
+        let settings = LaneSettings { allowed_sources: Setting::To(sources), ..LaneSettings::default() };
+        set_lane(&self.operator, TENANT, Class::Ingest, &settings, None).await.expect("the lane");
     }
 
     pub async fn enqueue(&self, task: NewTask) -> Uuid {

@@ -181,6 +181,25 @@ async fn what_may_not_or_cannot_be_read_fails_with_its_class() {
 }
 
 #[tokio::test]
+async fn redirects_lead_to_nothing_that_the_lane_does_not_name() {
+    let server = Server::start().await;
+    let mut bed = Bed::new().await;
+    bed.sources.allowed_networks = vec!["127.0.0.0/8".parse().expect("a network")];
+    bed.allow(&[&server.url("moved.pdf")]).await;
+    let _worker = bed.work_with(&[("SSL_CERT_FILE", &server.certificate())]);
+
+    for path in ["moved.pdf", "lighthouse.pdf"] {
+        let ended = bed.done(convert_of(&server.url(path))).await;
+        let expected = (State::Failed, Some(FailureClass::SourceForbidden));
+        assert_eq!((ended.state, ended.failure_class), expected, "{path}: {:?}", ended.error);
+        assert!(ended.error.is_some_and(|error| error.contains("allowedSources")), "{path}");
+    }
+    bed.allow(&[&server.url("")]).await;
+    let read = bed.done(convert_of(&server.url("moved.pdf"))).await;
+    assert_eq!(read.state, State::Completed, "{:?}", read.error);
+}
+
+#[tokio::test]
 async fn places_that_only_the_worker_can_reach_are_not_read() {
     let server = Server::start().await;
     let bed = Bed::new().await;

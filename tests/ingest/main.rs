@@ -11,6 +11,8 @@ mod gate;
 mod grants;
 mod https;
 mod isolation;
+mod object_server;
+mod objects;
 mod pdf;
 mod resume;
 mod scan;

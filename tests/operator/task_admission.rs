@@ -49,7 +49,7 @@ async fn life_of_a_task_is_shown_in_three_writes_and_a_second_look_writes_nothin
 #[tokio::test]
 async fn convert_speaks_for_the_insert_that_follows_it() {
     let Some(scene) = Scene::new("convert").await else { return };
-    scene.create("pdf", json!({ "type": "PdfProcessing", "source": { "url": "s3://bucket/a.pdf" } })).await;
+    scene.create("pdf", json!({ "type": "PdfProcessing", "source": { "url": "https://docs.example/a.pdf" } })).await;
     let convert = scene.track("pdf").await;
     let attempt = scene.run(convert).await;
     let next = NewTask::new(sluice::domain::task::TaskType::Insert, scene.namespace.name.clone());

@@ -158,7 +158,7 @@ async fn resource_that_is_born_cancelled_never_runs() {
 #[tokio::test]
 async fn cancel_of_a_convert_cancels_the_insert_that_follows() {
     let Some(scene) = Scene::new("linked").await else { return };
-    scene.create("pdf", json!({ "type": "PdfProcessing", "source": { "url": "s3://bucket/a.pdf" } })).await;
+    scene.create("pdf", json!({ "type": "PdfProcessing", "source": { "url": "https://docs.example/a.pdf" } })).await;
     let convert = scene.track("pdf").await;
     let attempt = scene.run(convert).await;
     let next = NewTask::new(task::TaskType::Insert, scene.namespace.name.clone());

@@ -280,6 +280,21 @@ async fn document_whose_upload_had_no_insert_yet_is_not_published() {
 }
 
 #[tokio::test]
+async fn follow_on_has_the_priority_of_its_task_unless_it_names_one() {
+    let queue = Queue::new().await;
+    for (own, named, expected) in [(700, 0, 700), (-5, 0, -5), (700, 9, 9), (0, 0, 0)] {
+        let upload = NewTask { priority: own, ..NewTask::new(TaskType::Upload, TENANT) };
+        let track_id = queue.enqueue(&upload).await;
+        let attempt = queue.run(track_id).await;
+        let next = NewTask { priority: named, ..NewTask::new(TaskType::Insert, TENANT) };
+        let answer = complete_with_next(&queue.worker, attempt, &next, None, NOTHING).await.expect("an answer");
+        let CompletedWithNext::Completed { next: insert } = answer else { panic!("{answer:?}") };
+        assert_eq!(queue.task(insert).await.priority, expected, "{own} {named}");
+        queue.cancel(insert).await;
+    }
+}
+
+#[tokio::test]
 async fn only_the_newest_task_writes_its_document() {
     let queue = Queue::new().await;
     let document_id = published(&queue).await;

@@ -5,7 +5,7 @@ use sqlx::Row;
 use crate::common::postgres::TestDb;
 
 /// One line for each function of the protocol: `worker`, `operator`, `reader`.
-const GRANTS: [(&str, &[&str]); 49] = [
+const GRANTS: [(&str, &[&str]); 50] = [
     ("about", &["worker", "operator", "reader"]),
     ("adopt", &["worker"]),
     ("cancel", &["operator"]),
@@ -27,6 +27,7 @@ const GRANTS: [(&str, &[&str]); 49] = [
     ("hold_all", &["operator"]),
     ("hold_lane", &["operator"]),
     ("lane_counts", &["worker", "operator", "reader"]),
+    ("lane_sources", &["worker", "operator", "reader"]),
     ("mirror_ack", &["operator"]),
     ("mirror_changes", &["operator"]),
     ("mirror_task", &["operator"]),

@@ -9,7 +9,7 @@ use sluice::store::control::{
     set_priority, suspend,
 };
 use sluice::store::enqueue::NewTask;
-use sluice::store::lanes::{LaneSettings, Setting, WorkerPoolSettings, hold_lane, set_lane, set_pool};
+use sluice::store::lanes::{LaneSettings, Setting, WorkerPoolSettings, hold_lane, lane_sources, set_lane, set_pool};
 use sluice::store::reads::{LaneCounts, lane_counts, pool_demand};
 use sluice::store::upkeep::reap;
 use uuid::Uuid;
@@ -64,6 +64,20 @@ async fn lane_keeps_what_is_not_named_and_goes_back_to_its_defaults() {
     let lane = lane(&queue).await;
     assert_eq!((lane.pool.as_str(), lane.cap, lane.weight, lane.policy), ("default", Cap::NONE, 1, Policy::None));
     assert_eq!((lane.policy_reason, lane.cluster, lane.resource_uid), (None, None, None));
+}
+
+#[tokio::test]
+async fn worker_hears_what_a_lane_may_read() {
+    let queue = Queue::new().await;
+    let sources = async |tenant| lane_sources(&queue.worker, tenant, Class::Ingest).await.expect("an answer");
+    assert_eq!(sources(TENANT).await, [""; 0]);
+    let settings =
+        LaneSettings { allowed_sources: Setting::To(vec!["s3://acme/".to_owned()]), ..LaneSettings::default() };
+    set_lane(&queue.operator, TENANT, Class::Ingest, &settings, None).await.expect("limits");
+    assert_eq!(sources(TENANT).await, ["s3://acme/"]);
+    assert_eq!(sources("other").await, [""; 0]);
+    let of_lifecycle = lane_sources(&queue.worker, TENANT, Class::Lifecycle).await.expect("an answer");
+    assert_eq!(of_lifecycle, [""; 0]);
 }
 
 #[tokio::test]
