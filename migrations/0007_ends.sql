@@ -154,8 +154,9 @@ begin
 end $$;
 
 -- Gives attempts back: `released` (pending again, not counted), or `cancelled`. p_cool_down: a provider said 429, so the
--- lanes rest for 30, 60, 120, 300 s.
-create function sluice.release(p_track_ids uuid[], p_attempts int[], p_reason text default null, p_cool_down boolean default false)
+-- lanes rest for 30, 60, 120, 300 s; longer, up to an hour, if the provider said when to come again.
+create function sluice.release(p_track_ids uuid[], p_attempts int[], p_reason text default null, p_cool_down boolean default false,
+                               p_retry_after_secs int default null)
 returns table (track_id uuid, attempt int, outcome text)
 language plpgsql volatile security definer set search_path = pg_catalog as $$
 #variable_conflict use_column
@@ -169,7 +170,7 @@ begin
   select array_agg(g.track_id), array_agg(g.outcome), array_agg(g.attempt) into v_done, v_outcomes, v_attempts
     from sluice._give_back(p_track_ids, p_attempts, 'released', p_reason) g;
   if p_cool_down and v_done is not null then
-    perform sluice._cool_lanes(array(select distinct t.lane_id from sluice.tasks t where t.track_id = any (v_done)));
+    perform sluice._cool_lanes(array(select distinct t.lane_id from sluice.tasks t where t.track_id = any (v_done)), p_retry_after_secs);
   end if;
   return query
   select a.track_id, a.attempt, coalesce(g.outcome, sluice._why_not(a.track_id, a.attempt))

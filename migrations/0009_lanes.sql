@@ -162,9 +162,13 @@ begin
   perform sluice._event('pool_set', null, null, null, p_by, p_pool || ': ' || p_settings::text);
 end $$;
 
--- A provider said 429: the lanes rest for 30, 60, 120, 300 s. Ten quiet minutes after a rest start it over.
-create function sluice._cool_lanes(p_lanes int[]) returns void
+-- A provider said 429: the lanes rest for 30, 60, 120, 300 s, and at least as long as it asked for, up to an hour. Ten quiet
+-- minutes after a rest start it over.
+create function sluice._cool_lanes(p_lanes int[], p_retry_after_secs int) returns void
 language plpgsql volatile set search_path = pg_catalog as $$
+declare
+  -- Null if it asked for nothing; `least` would not be.
+  v_asked timestamptz := now() + make_interval(secs => case when p_retry_after_secs > 3600 then 3600 else p_retry_after_secs end);
 begin
   perform from sluice.tenant_lanes l where l.lane_id = any (p_lanes) order by l.lane_id for no key update;
   update sluice.tenant_lanes l
@@ -172,5 +176,6 @@ begin
     from (select x.lane_id, case when x.cooled_until > now() - interval '10 minutes' then x.cool_downs + 1 else 1 end as n
             from sluice.tenant_lanes x where x.lane_id = any (p_lanes)) n
    where l.lane_id = n.lane_id and coalesce(l.cooled_until, '-infinity') <= now();
+  update sluice.tenant_lanes l set cooled_until = v_asked where l.lane_id = any (p_lanes) and l.cooled_until < v_asked;
   perform sluice._apply_lane(l, false) from unnest(p_lanes) l;
 end $$;

@@ -9,7 +9,7 @@ to sluice_worker, sluice_operator;
 
 grant execute on function
   sluice.register_worker(text, int, text, text, text, boolean, uuid), sluice.claim(uuid, bigint, int, int, boolean), sluice.flush(),
-  sluice.heartbeat(uuid, bigint, uuid[], int[]), sluice.release(uuid[], int[], text, boolean), sluice.drain_worker(uuid)
+  sluice.heartbeat(uuid, bigint, uuid[], int[]), sluice.release(uuid[], int[], text, boolean, int), sluice.drain_worker(uuid)
 to sluice_worker, sluice_operator;
 
 grant execute on function

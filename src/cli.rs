@@ -174,8 +174,17 @@ fn available_cpus() -> u32 {
 }
 
 fn print_settings(settings: &ProcessSettings) {
-    let ProcessSettings { replicas, wake_mode, lease_ttl, auto_resume, timeout_override_secs, capacity, queue, store } =
-        settings;
+    let ProcessSettings {
+        replicas,
+        wake_mode,
+        lease_ttl,
+        auto_resume,
+        timeout_override_secs,
+        capacity,
+        extract_provider: _,
+        queue,
+        store,
+    } = settings;
     let lease = lease_ttl.unwrap_or(LeaseTtl::DEFAULT);
     let timeout = timeout_override_secs.map_or_else(|| "by pages".to_owned(), |secs| format!("{secs} s"));
     println!("replicas                 {replicas}");

@@ -12,15 +12,18 @@ use crate::domain::UnknownName;
 use crate::domain::delivery::{BootRefused, LeaseOutOfRange, LeaseTtl, WakeMode, check_boot};
 use crate::domain::lane::{Cap, Capacity, CapacityRequest, ExtractProvider};
 use crate::domain::pressure::{QueueThresholds, Share, StoreThresholds};
+use crate::domain::provider::ProviderKind;
 use crate::store::DatabaseUrl;
 
 mod names;
 mod operator;
+mod provider;
 mod source;
 mod worker;
 
 pub use names::{explain_bad_value, with_other_names};
 pub use operator::{ClusterArgs, Listen, OperatorArgs, OperatorSettings};
+pub use provider::ProviderArgs;
 pub use source::{SourceArgs, store_environment};
 pub use worker::{AdoptArgs, TestHandlers, WorkerArgs, WorkerProcess};
 
@@ -119,7 +122,8 @@ pub struct CapacityArgs {
     #[arg(long, env = "MAX_LIFECYCLE_TASKS_PER_TENANT", value_name = "N", value_parser = parse_cap)]
     pub max_lifecycle_tasks_per_tenant: Option<Cap>,
 
-    /// Who extracts; a local one (ollama, lmstudio) bounds all of the above
+    /// Who extracts: builtin (or none), openai (any endpoint that speaks its protocol), ollama, lmstudio; a local one
+    /// (ollama, lmstudio) bounds all of the above
     #[arg(long, env = "SLUICE_EXTRACT_PROVIDER", value_name = "NAME")]
     pub extract_provider: Option<String>,
 
@@ -142,15 +146,20 @@ pub struct CapacityArgs {
 }
 
 impl CapacityArgs {
-    fn resolve(self, cpus: u32) -> Capacity {
+    fn provider(&self) -> Option<ExtractProvider> {
         let chain =
             [&self.extract_provider, &self.default_extract_provider, &self.default_llm_provider, &self.llm_provider];
+        ExtractProvider::resolve(chain.map(Option::as_deref))
+    }
+
+    fn resolve(self, cpus: u32) -> Capacity {
+        let extract_provider = self.provider();
         Capacity::resolve(CapacityRequest {
             cpus,
             slots: self.worker_threads,
             ingest_cap: self.max_tasks_per_tenant,
             lifecycle_cap: self.max_lifecycle_tasks_per_tenant,
-            extract_provider: ExtractProvider::resolve(chain.map(Option::as_deref)),
+            extract_provider,
             allow_local_high_concurrency: self.allow_local_high_concurrency,
         })
     }
@@ -226,6 +235,7 @@ impl ProcessArgs {
             lease_ttl: task_lease_ttl_secs,
             auto_resume: startup_auto_resume,
             timeout_override_secs: task_processing_timeout_secs,
+            extract_provider: self.capacity.provider(),
             capacity: self.capacity.resolve(cpus),
             queue: QueueThresholds::new(Some(queue_pending_warn), queue_pending_critical),
             store: StoreThresholds {
@@ -248,6 +258,8 @@ pub struct ProcessSettings {
     /// As given; the document profile clamps it.
     pub timeout_override_secs: Option<u64>,
     pub capacity: Capacity,
+    /// As it is called; nobody looked yet whether there is such a one.
+    pub extract_provider: Option<ExtractProvider>,
     pub queue: QueueThresholds,
     pub store: StoreThresholds,
 }
@@ -264,6 +276,16 @@ pub enum ConfigError {
          `sluice operator`"
     )]
     StandaloneReplicas,
+    #[error("SLUICE_EXTRACT_PROVIDER, or what stands for it: {0}")]
+    Provider(#[source] UnknownName),
+    #[error("the provider is {0}, and no model is named: set SLUICE_EXTRACT_MODEL, SLUICE_EMBEDDING_MODEL or both")]
+    NoModel(ProviderKind),
+    #[error(
+        "SLUICE_EMBEDDING_DIMENSIONS is not set: it must be how many numbers a vector of SLUICE_EMBEDDING_MODEL has"
+    )]
+    NoDimensions,
+    #[error("both SLUICE_PROVIDER_API_KEY and SLUICE_PROVIDER_API_KEY_FILE are set: set one of them")]
+    TwoKeys,
 }
 
 /// A value that does not parse; says what is allowed, and leaves naming it to the caller.
@@ -291,6 +313,16 @@ enum ValueError {
     Program,
     #[error("allowed are networks with their length, such as 10.1.0.0/16, with commas between")]
     Network,
+    #[error("it must be an http or https URL without user, password and query, such as https://host/v1")]
+    ProviderUrl,
+    #[error("a key is printable ASCII without spaces")]
+    Key,
+    #[error("it must be the absolute path of a file, such as /etc/sluice/provider/key")]
+    KeyFile,
+    #[error("a model's name has 1 to 200 characters")]
+    Model,
+    #[error("allowed are amounts from 0 on, such as 0.15")]
+    Amount,
     #[error("a pool's name has 1 to 253 characters")]
     Pool,
     #[error("it must be an address and a port, such as 0.0.0.0:8081")]

@@ -7,9 +7,9 @@ use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::worker::Prepared;
+use super::worker::{HandlerArgs, Prepared};
 use super::{block_on, operator as cli_operator, worker};
-use crate::config::{ClusterArgs, ConfigError, DatabaseArgs, ProcessArgs, SourceArgs, WorkerArgs};
+use crate::config::{ClusterArgs, ConfigError, DatabaseArgs, ProcessArgs, WorkerArgs};
 use crate::operator::{self, LocalWake};
 use crate::store::migrate::{MIGRATIONS, migrate};
 use crate::store::{Database, PoolSettings, Role};
@@ -22,7 +22,7 @@ pub struct StandaloneCommand {
     #[command(flatten)]
     worker: WorkerArgs,
     #[command(flatten)]
-    source: SourceArgs,
+    handlers: HandlerArgs,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct StandaloneCommand {
 }
 
 pub fn run(command: StandaloneCommand, cpus: u32) -> anyhow::Result<ExitCode> {
-    let StandaloneCommand { database, worker, source, process, cluster } = command;
+    let StandaloneCommand { database, worker, handlers, process, cluster } = command;
     let process = process.resolve(cpus)?;
     if process.replicas > 1 {
         return Err(ConfigError::StandaloneReplicas.into());
@@ -38,7 +38,7 @@ pub fn run(command: StandaloneCommand, cpus: u32) -> anyhow::Result<ExitCode> {
     let database = database.resolve()?;
     let cluster = cluster.resolve(worker.pod_name.clone(), database.clone());
     let url = database.url.clone();
-    let prepared = worker::prepare(database, worker, None, source, &process)?;
+    let prepared = worker::prepare(database, worker, None, handlers, &process)?;
     block_on(async {
         let database = Database::new(url, Role::Migrator, PoolSettings::default());
         let applied = migrate(&database, MIGRATIONS).await;

@@ -11,8 +11,8 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 use crate::config::{
-    AdoptArgs, DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, SourceArgs, TestHandlers, WorkerArgs,
-    WorkerProcess, store_environment,
+    AdoptArgs, DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, ProviderArgs, SourceArgs, TestHandlers,
+    WorkerArgs, WorkerProcess, store_environment,
 };
 use crate::http::probes::{self, Probes};
 use crate::ingest::{self, ConvertSettings, SourceSettings, StoreVariables};
@@ -31,17 +31,26 @@ pub struct WorkerCommand {
     #[command(flatten)]
     adopt: AdoptArgs,
     #[command(flatten)]
-    source: SourceArgs,
+    handlers: HandlerArgs,
     #[command(flatten)]
     process: ProcessArgs,
 }
 
+/// What the handlers of the pipeline are told.
+#[derive(Debug, Args)]
+pub(super) struct HandlerArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    provider: ProviderArgs,
+}
+
 pub fn run(command: WorkerCommand, cpus: u32) -> anyhow::Result<ExitCode> {
-    let WorkerCommand { database, worker, adopt, source, process } = command;
+    let WorkerCommand { database, worker, adopt, handlers, process } = command;
     let process = process.resolve(cpus)?;
     let database = database.resolve()?;
     let (url, adopt) = (database.url.clone(), adopt.resolve());
-    let prepared = prepare(database, worker, adopt, source, &process)?;
+    let prepared = prepare(database, worker, adopt, handlers, &process)?;
     serve(prepared, Shutdown::on_signals, async |ended| match (ended.adopted, adopt) {
         (Some(Adopted::NotThere), Some(attempt)) => not_there(url, attempt).await,
         _ => Ok(ExitCode::SUCCESS),
@@ -58,7 +67,7 @@ pub(super) fn prepare(
     database: DatabaseSettings,
     worker: WorkerArgs,
     adopt: Option<Attempt>,
-    source: SourceArgs,
+    handlers: HandlerArgs,
     process: &ProcessSettings,
 ) -> anyhow::Result<Prepared> {
     let worker = worker.resolve();
@@ -68,10 +77,12 @@ pub(super) fn prepare(
     let handlers = match &worker.test_handlers {
         Some(TestHandlers(types)) => test_handlers(types),
         None => {
+            let HandlerArgs { source, provider } = handlers;
             let convert = ConvertSettings::new(source.converter, source.converter_memory_mib);
             let SourceArgs { file_root, allowed_networks, .. } = source;
             let stores = StoreVariables::new(store_environment());
-            ingest::handlers(SourceSettings { file_root, allowed_networks, stores }, convert)?
+            let endpoint = provider.resolve(process.extract_provider.as_ref())?;
+            ingest::handlers(SourceSettings { file_root, allowed_networks, stores }, convert, endpoint)?
         }
     };
     let health_listen = worker.health_listen;

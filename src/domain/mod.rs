@@ -8,6 +8,7 @@ pub mod delivery;
 pub mod failure;
 pub mod lane;
 pub mod pressure;
+pub mod provider;
 pub mod retry;
 pub mod scaling;
 pub mod source;

@@ -22,6 +22,9 @@ pub const JITTER_MAX_PERMILLE: u32 = 250;
 pub const COOL_DOWNS: [Duration; 4] =
     [Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(120), Duration::from_secs(300)];
 
+/// The longest that a provider may ask a lane to rest: a broken clock must not stop a tenant for a day.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
+
 /// Whether a budget allows another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -94,10 +97,11 @@ pub fn backoff(failures_before: u32, jitter_permille: u32) -> Duration {
     wait + wait * jitter_permille.min(JITTER_MAX_PERMILLE) / 1_000
 }
 
-/// How long a lane rests when its provider says 429, after `cool_downs` earlier ones in a row.
-pub fn cool_down(cool_downs: u32) -> Duration {
+/// How long a lane rests when its provider says 429, after `cool_downs` earlier ones in a row: at least as long as the
+/// provider asked for, within reason.
+pub fn cool_down(cool_downs: u32, retry_after: Option<Duration>) -> Duration {
     let index = usize::try_from(cool_downs).unwrap_or(usize::MAX).min(COOL_DOWNS.len() - 1);
-    COOL_DOWNS[index]
+    COOL_DOWNS[index].max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
 }
 
 #[cfg(test)]
@@ -180,8 +184,16 @@ mod tests {
 
     #[test]
     fn a_lane_cools_down_longer_each_time_up_to_five_minutes() {
-        let secs = [0, 1, 2, 3, 4, u32::MAX].map(|cool_downs| cool_down(cool_downs).as_secs());
+        let secs = [0, 1, 2, 3, 4, u32::MAX].map(|cool_downs| cool_down(cool_downs, None).as_secs());
         assert_eq!(secs, [30, 60, 120, 300, 300, 300]);
+    }
+
+    #[test]
+    fn a_lane_rests_as_long_as_its_provider_asks_within_an_hour() {
+        for (asked_secs, rest_secs) in [(0, 30), (29, 30), (31, 31), (3_600, 3_600), (86_400, 3_600)] {
+            let rest = cool_down(0, Some(Duration::from_secs(asked_secs)));
+            assert_eq!(rest.as_secs(), rest_secs, "{asked_secs}");
+        }
     }
 
     proptest! {

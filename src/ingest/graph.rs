@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
-use super::builtin::Extraction;
+use super::provider::Extraction;
 use crate::store::ingest::Place;
 use crate::store::ingest::publish::{EntityRow, ProvenanceRow, RelationRow};
 
@@ -27,16 +27,22 @@ impl Graph {
         let mut ids = Vec::with_capacity(extraction.entities.len());
         for found in &extraction.entities {
             let id = self.add_entity(place, &found.name, &found.kind, None);
+            self.describe_entity(id, found.description.as_deref());
             *mentions.entry(id).or_default() += count(found.mentions);
             ids.push(id);
         }
         for found in &extraction.relations {
             let (Some(first), Some(second)) = (ids.get(found.source), ids.get(found.target)) else { continue };
-            if first != second {
-                // It has no direction.
-                let id = self.add_relation(place, *first.min(second), *first.max(second), TOGETHER, None);
-                *mentions.entry(id).or_default() += count(found.mentions);
+            if first == second {
+                continue;
             }
+            let id = match &found.kind {
+                Some(kind) => self.add_relation(place, *first, *second, kind, None),
+                // It has no direction.
+                None => self.add_relation(place, *first.min(second), *first.max(second), TOGETHER, None),
+            };
+            self.describe_relation(id, found.description.as_deref());
+            *mentions.entry(id).or_default() += count(found.mentions);
         }
         let mut rows: Vec<_> =
             mentions.into_iter().map(|(item_id, mentions)| ProvenanceRow { item_id, ordinal, mentions }).collect();
@@ -84,6 +90,19 @@ impl Graph {
         relation_id
     }
 
+    /// Of what was found, the first description holds.
+    fn describe_entity(&mut self, id: Uuid, description: Option<&str>) {
+        if let Some(row) = self.entities.get_mut(&id).filter(|row| row.description.is_none()) {
+            row.description = description.map(str::to_owned);
+        }
+    }
+
+    fn describe_relation(&mut self, id: Uuid, description: Option<&str>) {
+        if let Some(row) = self.relations.get_mut(&id).filter(|row| row.description.is_none()) {
+            row.description = description.map(str::to_owned);
+        }
+    }
+
     pub fn into_rows(self) -> (Vec<EntityRow>, Vec<RelationRow>) {
         (self.entities.into_values().collect(), self.relations.into_values().collect())
     }
@@ -116,7 +135,7 @@ fn count(mentions: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::builtin::{FoundEntity, FoundRelation};
+    use super::super::provider::{FoundEntity, FoundRelation};
     use super::*;
 
     fn place(tenant: &str, workspace: &str) -> Place {
@@ -124,7 +143,11 @@ mod tests {
     }
 
     fn found(name: &str, mentions: u32) -> FoundEntity {
-        FoundEntity { name: name.to_owned(), kind: "name".to_owned(), mentions }
+        FoundEntity { name: name.to_owned(), kind: "name".to_owned(), mentions, description: None }
+    }
+
+    fn together(source: usize, target: usize, mentions: u32) -> FoundRelation {
+        FoundRelation { source, target, mentions, ..FoundRelation::default() }
     }
 
     #[test]
@@ -147,12 +170,7 @@ mod tests {
     fn spellings_of_a_name_are_one_entity_that_relates_not_to_itself() {
         let extraction = Extraction {
             entities: vec![found("New  York", 2), found("new york", 1), found("Boston", 1)],
-            relations: vec![
-                FoundRelation { source: 0, target: 1, mentions: 1 },
-                FoundRelation { source: 0, target: 2, mentions: 1 },
-                FoundRelation { source: 2, target: 1, mentions: 4 },
-                FoundRelation { source: 0, target: 99, mentions: 1 },
-            ],
+            relations: vec![together(0, 1, 1), together(0, 2, 1), together(2, 1, 4), together(0, 99, 1)],
         };
         let mut graph = Graph::default();
 
@@ -164,6 +182,30 @@ mod tests {
         mentions.sort_unstable();
         assert_eq!(mentions, [1, 3, 5]);
         assert!(provenance.iter().all(|row| row.ordinal == 7));
+    }
+
+    #[test]
+    fn a_relation_of_a_kind_has_a_direction_and_the_first_description() {
+        let works_for = |source, target, description: &str| FoundRelation {
+            kind: Some("works_for".to_owned()),
+            description: Some(description.to_owned()),
+            ..together(source, target, 1)
+        };
+        let described =
+            |name: &str, description: &str| FoundEntity { description: Some(description.to_owned()), ..found(name, 1) };
+        let extraction = Extraction {
+            entities: vec![found("Ada", 1), described("ada", "first"), described("Ada", "second"), found("Acme", 1)],
+            relations: vec![works_for(0, 3, "one"), works_for(1, 3, "two"), works_for(3, 0, "back")],
+        };
+        let mut graph = Graph::default();
+        graph.add(&place("t", ""), 0, &extraction);
+        let (entities, relations) = graph.into_rows();
+
+        let described: Vec<_> = entities.iter().filter_map(|row| row.description.as_deref()).collect();
+        assert_eq!((entities.len(), described), (2, vec!["first"]));
+        let mut said: Vec<_> = relations.iter().filter_map(|row| row.description.as_deref()).collect();
+        said.sort_unstable();
+        assert_eq!(said, ["back", "one"]);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The pipeline: what the worker's handlers do with documents. docs/pipeline.md tells what each stage writes.
 //!
-//! `source` reads what a task names, `convert` makes text of PDFs, `chunk` cuts it, a provider (`builtin`) extracts and embeds, `publish` makes a
+//! `source` reads what a task names, `convert` makes text of PDFs, `chunk` cuts it, a `provider` extracts and embeds, `publish` makes a
 //! generation of it; each file of `handlers` is one task type.
 
-pub mod builtin;
 pub mod chunk;
 mod convert;
 mod graph;
 mod handlers;
+mod provider;
 mod publish;
+mod retry_after;
 mod source;
 mod stages;
 mod sweeping;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::builtin::{self, Extraction};
 use super::chunk::CHUNKER;
 use super::graph::Graph;
+use super::provider::{Extraction, Provider};
 use super::stages::{Made, Work, report_share};
 use crate::domain::failure::FailureClass;
 use crate::store::Transaction;
-use crate::store::ingest::publish::{self as store, ChunkRow, ROWS_MAX, Standing, Target, VersionRow};
+use crate::store::ingest::publish::{self as store, ChunkRow, Origin, ROWS_MAX, Standing, Target, VersionRow};
 use crate::store::ingest::{Place, artifacts};
 use crate::worker::{Context, Done, Handled, NotDone};
 
@@ -22,14 +22,20 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 const STORING: (f64, f64) = (0.85, 0.99);
 
 /// The answer completes the task and makes the generation visible, both or neither.
-pub async fn publish(context: &Context, work: &Work, made: &[Made<'_>], mut counts: Value) -> Handled {
+pub async fn publish(
+    context: &Context,
+    provider: &Provider,
+    work: &Work,
+    made: &[Made<'_>],
+    mut counts: Value,
+) -> Handled {
     let mut transaction = context.begin().await?;
     let version_id = store::new_version(&mut transaction).await?;
     let target = Target { place: work.place.clone(), document_id: work.document_id, version_id };
     let mut graph = Graph::default();
     for (done, batch) in made.chunks(BATCH_CHUNKS).enumerate() {
         context.check()?;
-        write_batch(&mut transaction, &target, &mut graph, batch).await?;
+        write_batch(&mut transaction, provider, &target, &mut graph, batch).await?;
         report_share(context, ((done + 1) * BATCH_CHUNKS).min(made.len()), made.len(), STORING);
     }
 
@@ -47,13 +53,13 @@ pub async fn publish(context: &Context, work: &Work, made: &[Made<'_>], mut coun
             return Ok(Done::new().with_result(counts));
         }
     }
-    let (entities, relations) = write_graph(&mut transaction, &target, graph).await?;
+    let (entities, relations) = write_graph(&mut transaction, &target, graph, Origin::Found).await?;
     let version = VersionRow {
         content_id: Some(work.content.content_id),
         title: work.content.title.as_deref(),
         chunker: Some(CHUNKER),
-        extractor: Some(builtin::EXTRACTOR),
-        embedder: Some(builtin::EMBEDDER),
+        extractor: Some(provider.extractor.name()),
+        embedder: Some(provider.embedder.name()),
         chunks: u32::try_from(made.len())?,
     };
     store::insert_version(&mut transaction, &target, context.task.attempt, version).await?;
@@ -81,20 +87,22 @@ pub async fn write_graph(
     transaction: &mut Transaction,
     target: &Target,
     graph: Graph,
+    origin: Origin,
 ) -> Result<(usize, usize), NotDone> {
     store::drop_generation(transaction, target).await?;
     let (entities, relations) = graph.into_rows();
     for rows in entities.chunks(ROWS_MAX) {
-        store::insert_entities(transaction, &target.place, rows).await?;
+        store::insert_entities(transaction, &target.place, rows, origin).await?;
     }
     for rows in relations.chunks(ROWS_MAX) {
-        store::insert_relations(transaction, &target.place, rows).await?;
+        store::insert_relations(transaction, &target.place, rows, origin).await?;
     }
     Ok((entities.len(), relations.len()))
 }
 
 async fn write_batch(
     transaction: &mut Transaction,
+    provider: &Provider,
     target: &Target,
     graph: &mut Graph,
     batch: &[Made<'_>],
@@ -108,7 +116,7 @@ async fn write_batch(
     store::insert_chunks(transaction, target, &rows).await?;
 
     let keys: Vec<_> = batch.iter().map(|made| (made.ordinal, made.embedding_key)).collect();
-    let copied = store::insert_embeddings(transaction, target, builtin::EMBEDDER, &keys).await?;
+    let copied = store::insert_embeddings(transaction, target, provider.embedder.name(), &keys).await?;
     if copied != u64::try_from(batch.len())? {
         return Err(artifact_gone());
     }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::builtin;
 use super::chunk::{Chunk, chunk};
+use super::provider::{Answered, Provider, Spending};
 use super::publish;
 use crate::domain::failure::FailureClass;
 use crate::store::ingest::Place;
@@ -14,8 +14,6 @@ use crate::store::ingest::artifacts::{self, ArtifactKey, ArtifactKind};
 use crate::store::ingest::contents::Content;
 use crate::worker::{Context, Handled, NotDone};
 
-/// What a lost worker loses at most, in each stage.
-const BATCH_CHUNKS: usize = 32;
 /// Above what the largest content gives; so that numbers of chunks fit everywhere.
 const CHUNKS_MAX: usize = 200_000;
 
@@ -42,22 +40,23 @@ const EXTRACTED: f64 = 0.45;
 const EMBEDDED: f64 = 0.85;
 
 /// All stages; the answer publishes.
-pub async fn ingest(context: &Context, work: Work) -> Handled {
+pub async fn ingest(context: &Context, provider: &Provider, work: Work) -> Handled {
     context.check()?;
     let reporter = context.reporter();
     reporter.stage("chunking").progress(0.0);
-    let made = make_chunks(&work.content.markdown)?;
+    let made = make_chunks(&work.content.markdown, provider)?;
+    let mut spending = Spending::begin(context, provider).await?;
     context.check()?;
 
     reporter.stage("extracting").progress(CHUNKED).message(format!("{} chunks", made.len()));
-    let extracted = extract(context, &work, &made).await?;
+    let extracted = extract(context, provider, &mut spending, &work, &made).await?;
 
     reporter.stage(work.embedding_stage).progress(EXTRACTED);
-    let embedded = embed(context, &work, &made).await?;
+    let embedded = embed(context, provider, &mut spending, &work, &made).await?;
 
     reporter.stage("storing").progress(EMBEDDED);
     let counts = json!({ "chunks": made.len(), "extracted": extracted, "embedded": embedded });
-    publish::publish(context, &work, &made, counts).await
+    publish::publish(context, provider, &work, &made, counts).await
 }
 
 /// The share of `made` that is done, on the way from one part of the bar to the next.
@@ -66,7 +65,8 @@ pub fn report_share(context: &Context, done: usize, of: usize, (from, to): (f64,
     context.reporter().progress(from + (to - from) * share(done) / share(of.max(1)));
 }
 
-fn make_chunks(markdown: &str) -> Result<Vec<Made<'_>>, NotDone> {
+fn make_chunks<'a>(markdown: &'a str, provider: &Provider) -> Result<Vec<Made<'a>>, NotDone> {
+    let (extractor, embedder) = (provider.extractor.name(), provider.embedder.name());
     let chunks = chunk(markdown);
     if chunks.len() > CHUNKS_MAX {
         let message = format!("the text makes {} chunks, at most {CHUNKS_MAX} are taken: split it", chunks.len());
@@ -76,7 +76,7 @@ fn make_chunks(markdown: &str) -> Result<Vec<Made<'_>>, NotDone> {
     Ok(numbered
         .map(|(ordinal, chunk)| {
             let text = chunk.in_context();
-            let (extraction_key, embedding_key) = (key(builtin::EXTRACTOR, &text), key(builtin::EMBEDDER, &text));
+            let (extraction_key, embedding_key) = (key(extractor, &text), key(embedder, &text));
             Made { ordinal, chunk, extraction_key, embedding_key }
         })
         .collect())
@@ -92,38 +92,62 @@ fn key(model: &str, text: &str) -> ArtifactKey {
 }
 
 /// Answers how many chunks were not paid for yet.
-async fn extract(context: &Context, work: &Work, made: &[Made<'_>]) -> Result<usize, NotDone> {
+async fn extract(
+    context: &Context,
+    provider: &Provider,
+    spending: &mut Spending,
+    work: &Work,
+    made: &[Made<'_>],
+) -> Result<usize, NotDone> {
     let Work { place, document_id, .. } = work;
-    let database = context.database();
+    let (database, extractor) = (context.database(), &provider.extractor);
     let known = artifacts::keys(database, place, *document_id, ArtifactKind::Extraction).await?;
     let missing: Vec<_> = made.iter().filter(|made| !known.contains(&made.extraction_key)).collect();
-    for (done, batch) in missing.chunks(BATCH_CHUNKS).enumerate() {
+    for (done, batch) in missing.chunks(extractor.batch()).enumerate() {
         context.check()?;
+        let texts: Vec<_> = batch.iter().map(|made| made.chunk.in_context()).collect();
+        spending.allow(extractor.estimate(&texts))?;
+        let answers = context.unless_stopped(extractor.extract(&texts)).await?;
         let mut paid: Vec<(ArtifactKey, Value)> = Vec::with_capacity(batch.len());
-        for made in batch {
-            let extraction = builtin::extract(&made.chunk.in_context());
-            paid.push((made.extraction_key, serde_json::to_value(extraction)?));
+        let mut failure = None;
+        for (made, Answered { usage, result }) in batch.iter().zip(answers) {
+            spending.add(context, usage);
+            match result {
+                Ok(extraction) => paid.push((made.extraction_key, serde_json::to_value(extraction)?)),
+                Err(why) => failure = failure.or(Some(why)),
+            }
         }
-        artifacts::insert_extractions(database, place, *document_id, builtin::EXTRACTOR, &paid).await?;
-        report_share(context, (done + 1) * BATCH_CHUNKS, missing.len(), (CHUNKED, EXTRACTED));
+        // Also beside one that failed: the next attempt does not ask for these again.
+        artifacts::insert_extractions(database, place, *document_id, extractor.name(), &paid).await?;
+        failure.map_or(Ok(()), Err)?;
+        report_share(context, (done + 1) * extractor.batch(), missing.len(), (CHUNKED, EXTRACTED));
     }
     context.check()?;
     Ok(missing.len())
 }
 
 /// The same for vectors.
-async fn embed(context: &Context, work: &Work, made: &[Made<'_>]) -> Result<usize, NotDone> {
+async fn embed(
+    context: &Context,
+    provider: &Provider,
+    spending: &mut Spending,
+    work: &Work,
+    made: &[Made<'_>],
+) -> Result<usize, NotDone> {
     let Work { place, document_id, .. } = work;
-    let database = context.database();
+    let (database, embedder) = (context.database(), &provider.embedder);
     let known = artifacts::keys(database, place, *document_id, ArtifactKind::Embedding).await?;
     let missing: Vec<_> = made.iter().filter(|made| !known.contains(&made.embedding_key)).collect();
-    for (done, batch) in missing.chunks(BATCH_CHUNKS).enumerate() {
+    for (done, batch) in missing.chunks(embedder.batch()).enumerate() {
         context.check()?;
-        let paid: Vec<_> =
-            batch.iter().map(|made| (made.embedding_key, builtin::embed(&made.chunk.in_context()))).collect();
-        let dimensions = builtin::DIMENSIONS;
-        artifacts::insert_embeddings(database, place, *document_id, builtin::EMBEDDER, dimensions, &paid).await?;
-        report_share(context, (done + 1) * BATCH_CHUNKS, missing.len(), (EXTRACTED, EMBEDDED));
+        let texts: Vec<_> = batch.iter().map(|made| made.chunk.in_context()).collect();
+        spending.allow(embedder.estimate(&texts))?;
+        let Answered { usage, result } = context.unless_stopped(embedder.embed(&texts)).await?;
+        spending.add(context, usage);
+        let paid: Vec<_> = batch.iter().map(|made| made.embedding_key).zip(result?).collect();
+        artifacts::insert_embeddings(database, place, *document_id, embedder.name(), embedder.dimensions(), &paid)
+            .await?;
+        report_share(context, (done + 1) * embedder.batch(), missing.len(), (EXTRACTED, EMBEDDED));
     }
     context.check()?;
     Ok(missing.len())
@@ -144,7 +168,7 @@ mod tests {
     #[test]
     fn chunks_are_numbered_from_zero_and_know_their_keys() {
         let text = format!("# A\n\n{}\n\n# B\n\n{}", "one two. ".repeat(100), "three four. ".repeat(80));
-        let made = make_chunks(&text).unwrap();
+        let made = make_chunks(&text, &Provider::new(None).unwrap()).unwrap();
 
         assert_eq!(made.iter().map(|made| made.ordinal).collect::<Vec<_>>(), [0, 1]);
         assert_ne!(made[0].extraction_key, made[0].embedding_key);

@@ -170,8 +170,10 @@ closed_set! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoolDown {
     No,
-    /// A provider said 429: for 30, 60, 120, then 300 s.
-    Lanes,
+    /// A provider said 429: for 30, 60, 120, then 300 s, or as long as it asked for if that is longer.
+    Lanes {
+        retry_after_secs: Option<u32>,
+    },
 }
 
 /// Gives back at most 1,000 attempts. Answers one for each, in no order.
@@ -182,11 +184,16 @@ pub async fn release(
     cool_down: CoolDown,
 ) -> Result<Vec<(Attempt, ReleaseOutcome)>, StoreError> {
     let (track_ids, numbers) = split(attempts);
-    let statement = sqlx::query("select track_id, attempt, outcome from sluice.release($1, $2, $3, $4)")
+    let (cools_down, retry_after_secs) = match cool_down {
+        CoolDown::No => (false, None),
+        CoolDown::Lanes { retry_after_secs } => (true, retry_after_secs),
+    };
+    let statement = sqlx::query("select track_id, attempt, outcome from sluice.release($1, $2, $3, $4, $5)")
         .bind(track_ids)
         .bind(numbers)
         .bind(wire::optional_text(reason))
-        .bind(cool_down == CoolDown::Lanes);
+        .bind(cools_down)
+        .bind(retry_after_secs.map(wire::int));
     let rows = session.fetch_all(statement).await?;
     wire::rows(&rows, |row| Ok((attempt(row)?, wire::named(row, "outcome", ReleaseOutcome::parse)?)))
 }

@@ -9,6 +9,7 @@ use super::text::RESULT_MAX_BYTES;
 use crate::domain::delivery::LeaseTtl;
 use crate::domain::failure::FailureClass;
 use crate::domain::task::TaskType;
+use crate::store::ends::CoolDown;
 use crate::store::enqueue::BATCH_MAX;
 
 /// Ends that wait for the database before nothing more is claimed, for each slot: one batch is written while the next is
@@ -101,7 +102,7 @@ pub enum End {
     },
     Release {
         reason: String,
-        cools_down: bool,
+        cool_down: CoolDown,
     },
     /// What was cancelled has stopped.
     Stopped,
@@ -119,7 +120,9 @@ pub fn end_of(task_type: TaskType, timeout_secs: u32, cause: Option<StopCause>, 
         (_, Answer::Done(done)) => completed(done),
         (Some(Cancel), _) => End::Stopped,
         (_, Answer::Panicked(message)) => failed(FailureClass::Unknown, format!("the handler panicked: {message}")),
-        (_, Answer::NotDone(NotDone::RateLimited { reason })) => End::Release { reason, cools_down: true },
+        (_, Answer::NotDone(NotDone::RateLimited { reason, retry_after_secs })) => {
+            End::Release { reason, cool_down: CoolDown::Lanes { retry_after_secs } }
+        }
         (_, Answer::NotDone(NotDone::Failed { class, message }))
             if class.is_permanent() && class != FailureClass::Cancelled =>
         {
@@ -135,7 +138,7 @@ pub fn end_of(task_type: TaskType, timeout_secs: u32, cause: Option<StopCause>, 
             failed(FailureClass::Unknown, format!("only a cancel cancels; the handler said so: {message}"))
         }
         (None, Answer::NotDone(NotDone::Failed { class, message })) => failed(class, message),
-        (None, Answer::NotDone(NotDone::GiveBack { reason })) => End::Release { reason, cools_down: false },
+        (None, Answer::NotDone(NotDone::GiveBack { reason })) => End::Release { reason, cool_down: CoolDown::No },
         (None, Answer::NotDone(NotDone::Stopped)) => {
             failed(FailureClass::Unknown, "the handler stopped, and nobody had asked it to".to_owned())
         }
@@ -144,7 +147,7 @@ pub fn end_of(task_type: TaskType, timeout_secs: u32, cause: Option<StopCause>, 
 }
 
 fn released(reason: &str) -> End {
-    End::Release { reason: reason.to_owned(), cools_down: false }
+    End::Release { reason: reason.to_owned(), cool_down: CoolDown::No }
 }
 
 fn completed(done: Done) -> End {

@@ -83,7 +83,9 @@ fn say(core: &Arc<Core>, words: Vec<Words>) {
         match end {
             End::Nothing => finish(core, attempt, "lost"),
             End::Complete(done) if unsent.is_none() && done.is_plain() => completions.push((attempt, done.result)),
-            End::Release { reason, cools_down: false } if unsent.is_none() => core.flushing.release(attempt, reason),
+            End::Release { reason, cool_down: CoolDown::No } if unsent.is_none() => {
+                core.flushing.release(attempt, reason)
+            }
             end => write_alone(core, attempt, end, unsent),
         }
     }
@@ -151,8 +153,7 @@ async fn write(core: &Arc<Core>, attempt: Attempt, end: End, unsent: Option<Unse
     let outcome = match end {
         End::Complete(done) => publishing::complete(core, attempt, *done).await,
         End::Fail { class, message } => fail(core, attempt, class, &message).await,
-        End::Release { reason, cools_down } => {
-            let cool_down = if cools_down { CoolDown::Lanes } else { CoolDown::No };
+        End::Release { reason, cool_down } => {
             release(core, attempt, &reason, cool_down).await.map(ReleaseOutcome::as_str)
         }
         End::Stopped => stopped(core, attempt).await,

@@ -103,8 +103,8 @@ pub enum NotDone {
     Failed { class: FailureClass, message: String },
     /// Pending again, not counted.
     GiveBack { reason: String },
-    /// A provider said 429: pending again, not counted, and its lane rests for a while.
-    RateLimited { reason: String },
+    /// A provider said 429: pending again, not counted, and its lane rests for a while, at least as long as it asked for.
+    RateLimited { reason: String, retry_after_secs: Option<u32> },
     /// The handler saw its token fire and stopped. Without a fired token it is a failure.
     Stopped,
 }
@@ -118,8 +118,8 @@ impl NotDone {
         Self::GiveBack { reason: text::bounded(reason.into(), MESSAGE_MAX_CHARS) }
     }
 
-    pub fn rate_limited(reason: impl Into<String>) -> Self {
-        Self::RateLimited { reason: text::bounded(reason.into(), MESSAGE_MAX_CHARS) }
+    pub fn rate_limited(reason: impl Into<String>, retry_after_secs: Option<u32>) -> Self {
+        Self::RateLimited { reason: text::bounded(reason.into(), MESSAGE_MAX_CHARS), retry_after_secs }
     }
 }
 

@@ -110,7 +110,7 @@ async fn perform(context: Context) -> Handled {
         TestWork::Convert { ms, pages, next } => convert(&context, ms, pages, next).await,
         TestWork::Fail { class, message } => Err(NotDone::failed(FailureClass::parse(&class)?, message)),
         TestWork::GiveBack {} => Err(NotDone::give_back("the payload says so")),
-        TestWork::RateLimited {} => Err(NotDone::rate_limited("the payload says so")),
+        TestWork::RateLimited {} => Err(NotDone::rate_limited("the payload says so", None)),
     }
 }
 

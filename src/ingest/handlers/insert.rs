@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::place;
 use crate::domain::failure::FailureClass;
+use crate::ingest::provider::Provider;
 use crate::ingest::source::{self, SourcePayload, Sources};
 use crate::ingest::stages::{self, Work};
 use crate::ingest::sweeping::Sweeper;
@@ -15,6 +16,7 @@ use crate::worker::{Context, Handled, Handler, NotDone};
 pub struct Insert {
     pub sources: Sources,
     pub sweeper: Arc<Sweeper>,
+    pub provider: Arc<Provider>,
 }
 
 impl Handler for Insert {
@@ -31,7 +33,8 @@ impl Handler for Insert {
             return Err(NotDone::failed(FailureClass::DocumentDeleted, message));
         };
         source::check_content(&content.markdown)?;
-        stages::ingest(&context, Work { place, document_id, content, embedding_stage: "embedding" }).await
+        let work = Work { place, document_id, content, embedding_stage: "embedding" };
+        stages::ingest(&context, &self.provider, work).await
     }
 }
 

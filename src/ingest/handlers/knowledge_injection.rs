@@ -12,7 +12,7 @@ use crate::ingest::graph::Graph;
 use crate::ingest::source::{SourcePayload, Sources};
 use crate::ingest::{publish, text};
 use crate::store::ingest::Place;
-use crate::store::ingest::publish::{self as store, GIVEN, ProvenanceRow, ROWS_MAX, Target, VersionRow};
+use crate::store::ingest::publish::{self as store, GIVEN, Origin, ProvenanceRow, ROWS_MAX, Target, VersionRow};
 use crate::worker::{Context, Done, Handled, Handler, NotDone};
 
 /// Of entities and of relations in one task; a payload has at most 1 MiB.
@@ -85,7 +85,7 @@ impl Handler for KnowledgeInjection {
             store::insert_provenance(&mut transaction, version_id, rows).await?;
         }
         publish::lock_graph(&context, &mut transaction, &target.place).await?;
-        let (entities, relations) = publish::write_graph(&mut transaction, &target, graph).await?;
+        let (entities, relations) = publish::write_graph(&mut transaction, &target, graph, Origin::Given).await?;
         let title = facts.title.as_deref().map(text::clean);
         let version = VersionRow { title: title.as_deref(), ..VersionRow::default() };
         store::insert_version(&mut transaction, &target, context.task.attempt, version).await?;

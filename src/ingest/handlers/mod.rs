@@ -14,24 +14,34 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::convert::ConvertSettings;
+use super::provider::Provider;
 use super::source::{SourceSettings, Sources};
 use super::sweeping::Sweeper;
+use crate::domain::provider::Endpoint;
 use crate::domain::task::TaskType;
 use crate::store::enqueue::NewTask;
 use crate::store::ingest::Place;
 use crate::store::ingest::contents::{self, NewContent};
 use crate::worker::{Context, Done, Handled, Handlers};
 
-/// All that there are; a task of another type fails as `unsupported_type`.
-pub fn handlers(sources: SourceSettings, convert: ConvertSettings) -> anyhow::Result<Handlers> {
+/// All that there are; a task of another type fails as `unsupported_type`. Without an endpoint, `builtin` extracts and embeds.
+pub fn handlers(
+    sources: SourceSettings,
+    convert: ConvertSettings,
+    endpoint: Option<Endpoint>,
+) -> anyhow::Result<Handlers> {
     let sources = Sources::new(sources)?;
+    let provider = Arc::new(Provider::new(endpoint)?);
     let sweeper = Arc::new(Sweeper::default());
     Ok(Handlers::new()
         .on(TaskType::PdfProcessing, pdf_processing::PdfProcessing { sources: sources.clone(), convert })
         .on(TaskType::Upload, upload::Upload { sources: sources.clone() })
         .on(TaskType::Scan, scan::Scan { sources: sources.clone() })
-        .on(TaskType::Insert, insert::Insert { sources: sources.clone(), sweeper: Arc::clone(&sweeper) })
-        .on(TaskType::Reindex, reindex::Reindex)
+        .on(
+            TaskType::Insert,
+            insert::Insert { sources: sources.clone(), sweeper: Arc::clone(&sweeper), provider: Arc::clone(&provider) },
+        )
+        .on(TaskType::Reindex, reindex::Reindex { provider })
         .on(TaskType::KnowledgeInjection, knowledge_injection::KnowledgeInjection { sources })
         .on(TaskType::Deletion, deletion::Deletion { sweeper })
         .on(TaskType::WorkspaceWipe, workspace_wipe::WorkspaceWipe))

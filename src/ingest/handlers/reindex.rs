@@ -1,13 +1,18 @@
 //! Reindex: makes a new generation of the newest content of a document. The old one is read until then.
 
+use std::sync::Arc;
+
 use super::place;
 use crate::domain::failure::FailureClass;
+use crate::ingest::provider::Provider;
 use crate::ingest::source::{self, SourcePayload};
 use crate::ingest::stages::{self, Work};
 use crate::store::ingest::contents;
 use crate::worker::{Context, Handled, Handler, NotDone};
 
-pub struct Reindex;
+pub struct Reindex {
+    pub provider: Arc<Provider>,
+}
 
 impl Handler for Reindex {
     async fn handle(&self, context: Context) -> Handled {
@@ -21,6 +26,7 @@ impl Handler for Reindex {
             let message = "there is no document with this id in this tenant and workspace, or it was deleted";
             return Err(NotDone::failed(FailureClass::DocumentDeleted, message));
         };
-        stages::ingest(&context, Work { place, document_id, content, embedding_stage: "re_embedding" }).await
+        let work = Work { place, document_id, content, embedding_stage: "re_embedding" };
+        stages::ingest(&context, &self.provider, work).await
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use chrono::Utc;
 use futures::StreamExt;
 use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, LOCATION, RANGE};
 use reqwest::{Client, Response, StatusCode};
@@ -11,6 +12,7 @@ use super::guard::{Guard, is_not_public, root_cause};
 use super::spool::{RESUMES_MAX, Spool, cut_too_often};
 use crate::domain::failure::FailureClass;
 use crate::domain::source;
+use crate::ingest::retry_after::retry_after_secs;
 use crate::worker::{Context, NotDone};
 
 const REDIRECTS_MAX: u32 = 5;
@@ -118,7 +120,10 @@ fn accepted(response: Response) -> Result<Response, NotDone> {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             Err(refused(format!("the server answers {status}: it wants to know who asks")))
         }
-        StatusCode::TOO_MANY_REQUESTS => Err(NotDone::rate_limited(format!("the server answers {status}"))),
+        StatusCode::TOO_MANY_REQUESTS => {
+            let asked = retry_after_secs(response.headers(), Utc::now());
+            Err(NotDone::rate_limited(format!("the server answers {status}"), asked))
+        }
         status if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
             Err(NotDone::failed(FailureClass::Unknown, format!("the server answers {status}")))
         }

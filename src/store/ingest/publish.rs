@@ -73,6 +73,13 @@ pub struct VersionRow<'a> {
     pub chunks: u32,
 }
 
+/// Whose word a description is: what was given holds over what was found, and the newest of what was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Given,
+    Found,
+}
+
 pub async fn new_version(transaction: &mut Transaction) -> Result<i64, StoreError> {
     let row = transaction.fetch_one(sqlx::query("select nextval('ingest.version_ids') as version_id")).await?;
     wire::column(&row, "version_id")
@@ -226,13 +233,14 @@ pub async fn insert_entities(
     transaction: &mut Transaction,
     place: &Place,
     rows: &[EntityRow],
+    origin: Origin,
 ) -> Result<(), StoreError> {
     let statement = sqlx::query(
         "insert into ingest.entities as e (entity_id, tenant, workspace, name, name_key, kind, description)
          select u.entity_id, $1, $2, u.name, u.name_key, u.kind, u.description
            from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[]) u (entity_id, name, name_key, kind, description)
          on conflict (entity_id) do update set description = excluded.description, kind = excluded.kind
-          where excluded.description is not null",
+          where excluded.description is not null and ($8 or e.description is null)",
     )
     .bind(&place.tenant)
     .bind(&place.workspace)
@@ -240,7 +248,8 @@ pub async fn insert_entities(
     .bind(rows.iter().map(|row| wire::text(&row.name)).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| wire::text(&row.name_key)).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| wire::text(&row.kind)).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| wire::optional_text(row.description.as_deref())).collect::<Vec<_>>());
+    .bind(rows.iter().map(|row| wire::optional_text(row.description.as_deref())).collect::<Vec<_>>())
+    .bind(origin == Origin::Given);
     transaction.execute(statement).await.map(drop)
 }
 
@@ -249,13 +258,14 @@ pub async fn insert_relations(
     transaction: &mut Transaction,
     place: &Place,
     rows: &[RelationRow],
+    origin: Origin,
 ) -> Result<(), StoreError> {
     let statement = sqlx::query(
         "insert into ingest.relations as r (relation_id, tenant, workspace, source_id, target_id, kind, description)
          select u.relation_id, $1, $2, u.source_id, u.target_id, u.kind, u.description
            from unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::text[]) u (relation_id, source_id, target_id, kind, description)
          on conflict (relation_id) do update set description = excluded.description
-          where excluded.description is not null",
+          where excluded.description is not null and ($8 or r.description is null)",
     )
     .bind(&place.tenant)
     .bind(&place.workspace)
@@ -263,7 +273,8 @@ pub async fn insert_relations(
     .bind(rows.iter().map(|row| row.source_id).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.target_id).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| wire::text(&row.kind)).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| wire::optional_text(row.description.as_deref())).collect::<Vec<_>>());
+    .bind(rows.iter().map(|row| wire::optional_text(row.description.as_deref())).collect::<Vec<_>>())
+    .bind(origin == Origin::Given);
     transaction.execute(statement).await.map(drop)
 }
 

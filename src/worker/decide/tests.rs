@@ -11,8 +11,11 @@ fn word(end: &End) -> String {
     match end {
         End::Complete(_) => "complete".to_owned(),
         End::Fail { class, .. } => class.to_string(),
-        End::Release { cools_down: true, .. } => "release, cool".to_owned(),
-        End::Release { cools_down: false, .. } => "release".to_owned(),
+        End::Release { cool_down: CoolDown::Lanes { retry_after_secs }, .. } => {
+            assert_eq!(*retry_after_secs, Some(7));
+            "release, cool".to_owned()
+        }
+        End::Release { cool_down: CoolDown::No, .. } => "release".to_owned(),
         End::Stopped => "stopped".to_owned(),
         End::Nothing => "nothing".to_owned(),
     }
@@ -48,7 +51,7 @@ fn the_end_follows_from_the_answer_and_from_why_the_token_fired() {
         ),
         (
             "rate limited",
-            || Answer::NotDone(NotDone::rate_limited("429")),
+            || Answer::NotDone(NotDone::rate_limited("429", Some(7))),
             ["release, cool", "stopped", "release, cool", "release, cool", "release, cool", "nothing", "release, cool"],
         ),
         (

@@ -72,7 +72,7 @@ fn of_trouble(trouble: &Trouble, bucket: &Bucket) -> NotDone {
 fn of_answer(trouble: &Trouble, status: StatusCode, code: Option<&str>, prefix: &str) -> NotDone {
     let is_one_of = |codes: &[&str]| code.is_some_and(|code| codes.contains(&code));
     if status == StatusCode::TOO_MANY_REQUESTS || is_one_of(TOO_OFTEN) {
-        return NotDone::rate_limited(trouble.to_string());
+        return NotDone::rate_limited(trouble.to_string(), None);
     }
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => NotDone::failed(FailureClass::SourceNotFound, trouble.to_string()),

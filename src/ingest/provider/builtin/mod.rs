@@ -10,4 +10,4 @@ mod stop_words;
 mod words;
 
 pub use embedding::{DIMENSIONS, EMBEDDER, embed};
-pub use extraction::{EXTRACTOR, Extraction, FoundEntity, FoundRelation, extract};
+pub use extraction::{EXTRACTOR, extract};

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::stop_words::is_stop_word;
 use super::words::{clauses, is_ideograph, prose, sentences, words};
+use crate::ingest::provider::{Extraction, FoundEntity, FoundRelation};
 use crate::ingest::text;
 
 /// Changed rules get a new number, so that artifacts of the old ones are not taken for theirs.
@@ -23,29 +22,6 @@ const TERM_MAX_WORDS: usize = 3;
 const TERM_WORD_MIN_CHARS: usize = 5;
 const TERM_WORD_MIN_MENTIONS: u32 = 3;
 const TERM_PHRASE_MIN_MENTIONS: u32 = 2;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extraction {
-    pub entities: Vec<FoundEntity>,
-    pub relations: Vec<FoundRelation>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundEntity {
-    /// As it stands in the text.
-    pub name: String,
-    /// `name`, `identifier` or `term`.
-    pub kind: String,
-    pub mentions: u32,
-}
-
-/// Two entities of one sentence, by their place in `entities`, the lower one first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundRelation {
-    pub source: usize,
-    pub target: usize,
-    pub mentions: u32,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -203,6 +179,7 @@ impl Candidates {
             mentions: mentions(&candidate),
             name: candidate.name,
             kind: candidate.kind.as_str().to_owned(),
+            description: None,
         };
         Extraction { entities: chosen.into_iter().map(entity).collect(), relations }
     }
@@ -247,10 +224,14 @@ fn relations(entities: &[Candidate]) -> Vec<FoundRelation> {
         }
     }
     let mut relations: Vec<_> =
-        pairs.into_iter().map(|((source, target), mentions)| FoundRelation { source, target, mentions }).collect();
+        pairs.into_iter().map(|((source, target), mentions)| together(source, target, mentions)).collect();
     relations.sort_by_key(|relation| std::cmp::Reverse(relation.mentions));
     relations.truncate(RELATIONS_MAX);
     relations
+}
+
+fn together(source: usize, target: usize, mentions: u32) -> FoundRelation {
+    FoundRelation { source, target, mentions, kind: None, description: None }
 }
 
 fn is_kept(candidate: &Candidate) -> bool {
@@ -383,7 +364,7 @@ mod tests {
             "Then Ada Lovelace wrote to Charles Babbage. Later Ada Lovelace met Charles Babbage. So Byron left.",
         );
 
-        assert_eq!(found.relations, [FoundRelation { source: 0, target: 1, mentions: 2 }]);
+        assert_eq!(found.relations, [together(0, 1, 2)]);
         assert_eq!(found.entities.len(), 3);
     }
 
