@@ -109,7 +109,7 @@ impl Bed {
         let pace = Pace { poll: PACE, watch: PACE, upkeep: PACE, ..Pace::default() };
         let settings = WorkerSettings { wake_mode: WakeMode::Local, pace, ..WorkerSettings::new(url, SLOTS) };
         let shutdown = Shutdown::new();
-        let handlers = sluice::ingest::handlers(self.sources.clone(), self.convert.clone()).expect("handlers");
+        let handlers = sluice::ingest::handlers(self.sources.clone(), self.convert.clone(), None).expect("handlers");
         let ended = tokio::spawn(run(settings, handlers, shutdown.clone()));
         Running { shutdown, ended }
     }

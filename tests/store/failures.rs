@@ -237,7 +237,9 @@ async fn rate_limited_lane_rests_longer_each_time() {
     let track_id = queue.enqueue(&insert()).await;
     for rest in COOL_DOWNS.into_iter().chain([COOL_DOWNS[3]]) {
         let attempt = queue.run(track_id).await;
-        release(&queue.worker, &[attempt], Some("429"), CoolDown::Lanes).await.expect("an answer");
+        release(&queue.worker, &[attempt], Some("429"), CoolDown::Lanes { retry_after_secs: None })
+            .await
+            .expect("an answer");
 
         let until: f64 =
             sqlx::query("select extract(epoch from cooled_until - now())::float8 from sluice.tenant_lanes")
@@ -258,6 +260,24 @@ async fn rate_limited_lane_rests_longer_each_time() {
         assert_eq!(counts().await.parked, 0);
     }
     assert_eq!(counts().await.class, Class::Ingest);
+}
+
+#[tokio::test]
+async fn rate_limited_lane_rests_as_long_as_its_provider_asks() {
+    let queue = Queue::new().await;
+    let attempts = [queue.running().await, queue.running().await, queue.running().await];
+    // The second word of one rest makes it longer, never shorter.
+    for (attempt, (asked, rest)) in attempts.into_iter().zip([(40, 40.0), (5, 40.0), (86_400, 3_600.0)]) {
+        let cool_down = CoolDown::Lanes { retry_after_secs: Some(asked) };
+        release(&queue.worker, &[attempt], Some("429"), cool_down).await.expect("an answer");
+        let until: f64 =
+            sqlx::query("select extract(epoch from cooled_until - now())::float8 from sluice.tenant_lanes")
+                .fetch_one(queue.db.admin())
+                .await
+                .expect("a rest")
+                .get(0);
+        assert!((rest - 20.0..=rest).contains(&until), "{until} s, not {rest} s");
+    }
 }
 
 #[tokio::test]
