@@ -145,15 +145,24 @@ impl Scene {
         self.operator = Some(self.another_operator());
     }
 
+    /// All of Sluice in one process, with the right to migrate.
+    pub fn start_standalone(&mut self) {
+        self.operator = Some(self.spawn("standalone", Role::Migrator));
+    }
+
     /// Beside the one that runs.
     pub fn another_operator(&self) -> Operator {
+        self.spawn("operator", Role::Operator)
+    }
+
+    fn spawn(&self, command: &str, role: Role) -> Operator {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let log = directory.join(format!("{}-{}.log", self.user, Uuid::new_v4().simple()));
         let process = Command::new(env!("CARGO_BIN_EXE_sluice"))
-            .arg("operator")
+            .arg(command)
             .env_clear()
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("DATABASE_URL", self.db.url(Role::Operator))
+            .env("DATABASE_URL", self.db.url(role))
             // Of the namespace: unique, and the same for the next process.
             .env("SLUICE_CLUSTER_ID", &self.namespace.name)
             .env("SLUICE_NAMESPACE", &self.namespace.name)
