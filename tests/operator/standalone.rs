@@ -6,6 +6,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice::store::Role;
+use sqlx::{AssertSqlSafe, Executor};
 
 use crate::common::postgres::TestDb;
 use crate::scene::{SOON, Scene};
@@ -14,10 +15,9 @@ use crate::scene::{SOON, Scene};
 struct Standalone(Child);
 
 impl Standalone {
-    fn start(db: &TestDb) -> Self {
-        let mut command = sluice(&[]);
-        command.env("DATABASE_URL", db.url(Role::Migrator)).stdin(Stdio::null());
-        Self(command.spawn().expect("it starts"))
+    fn start(database_url: &str) -> Self {
+        let mut command = sluice(&[("DATABASE_URL", database_url)]);
+        Self(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
 
     fn end_by(&mut self, signal: Signal) -> ExitStatus {
@@ -32,6 +32,34 @@ impl Drop for Standalone {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A login that owns its database and is no superuser, as docs/install.md makes one.
+struct Owner {
+    name: String,
+    url: String,
+}
+
+impl Owner {
+    async fn of(db: &TestDb) -> Self {
+        // The roles belong to the server: whoever migrates without being a superuser finds them.
+        drop(TestDb::new().await);
+        let name = format!("owner_{}", uuid::Uuid::new_v4().simple());
+        let mut url = url::Url::parse(&db.admin_url()).expect("a URL");
+        url.set_username(&name).and_then(|()| url.set_password(Some(&name))).expect("a URL of a server");
+        let database = url.path().trim_start_matches('/').to_owned();
+        run(db, format!("create role {name} login password '{name}' in role sluice_owner")).await;
+        run(db, format!("alter database {database} owner to {name}")).await;
+        Self { name, url: url.into() }
+    }
+
+    async fn drop(self, db: &TestDb) {
+        run(db, format!("reassign owned by {0} to current_user; drop owned by {0}; drop role {0}", self.name)).await;
+    }
+}
+
+async fn run(db: &TestDb, sql: String) {
+    db.admin().execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.expect("a statement");
 }
 
 fn sluice(environment: &[(&str, &str)]) -> Command {
@@ -57,19 +85,20 @@ async fn until(otherwise: &str, is_so: impl AsyncFn() -> bool) {
 #[tokio::test]
 async fn empty_database_is_all_that_it_needs() {
     let db = TestDb::unmigrated().await;
-    let mut process = Standalone::start(&db);
-    let enqueue =
-        "select (sluice.enqueue('insert', 'acme', '{\"text\": \"A harbour has quays.\"}')).track_id is not null";
+    let owner = Owner::of(&db).await;
+    let mut process = Standalone::start(&owner.url);
+    let enqueue = "select * from sluice.enqueue('insert', 'acme', '{\"text\": \"A harbour has quays.\"}')";
     until("nothing can be enqueued", async || sqlx::query(enqueue).execute(db.admin()).await.is_ok()).await;
+    let completed = "select count(*) from sluice.task_status where state = 'completed'";
     let chunks = "select count(*) from ingest.chunks where tenant = 'acme'";
-    let state = "select state::text from sluice.task_status";
-    until("the text is not taken in", async || {
-        let state: String = sqlx::query_scalar(state).fetch_one(db.admin()).await.expect("a task");
-        state == "completed"
-    })
-    .await;
-    assert_eq!(sqlx::query_scalar::<_, i64>(chunks).fetch_one(db.admin()).await.expect("a count"), 1);
+    for query in [completed, chunks] {
+        until("the text is not taken in", async || {
+            sqlx::query_scalar::<_, i64>(query).fetch_one(db.admin()).await.is_ok_and(|count| count == 1)
+        })
+        .await;
+    }
     assert!(process.end_by(Signal::SIGTERM).success());
+    owner.drop(&db).await;
 }
 
 #[tokio::test]
