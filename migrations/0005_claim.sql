@@ -195,7 +195,8 @@ begin
              deadline = now() + make_interval(secs => t.timeout_secs), progressed = false
         from head where t.ctid = head.place
       returning t.track_id, t.attempt, t.type, head.tenant, t.workspace, t.document_id, t.payload, t.timeout_secs, t.failures,
-                head.turn, head.oldest, t.claim_number),
+                head.turn, head.oldest, t.claim_number, t.mirror_id),
+    shown as (insert into sluice.mirror_dirty (mirror_id) select c.mirror_id from claimed c where c.mirror_id is not null),
     served as (select c.turn, c.oldest, count(*) as n, max(c.claim_number) as last from claimed c group by c.turn, c.oldest),
     turn as (
       update sluice.lane_turns l set vtime = l.vtime + s.n * c_scale / l.weight, served = s.last, oldest = s.oldest
