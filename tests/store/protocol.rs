@@ -185,6 +185,7 @@ async fn enqueue_sleeping(queue: &Queue, sleep_secs: &[f64]) -> Vec<Uuid> {
 }
 
 const COMPLETED: &str = "select count(*) from sluice.tasks_archive where state = 'completed'";
+const RENEWED: &str = "select count(*) from sluice.tasks where state = 'processing' and lease_until > started_at + interval '1.1 s'";
 const RUNNING: &str = "select count(*) from sluice.tasks where state = 'processing'";
 
 #[tokio::test]
@@ -216,9 +217,10 @@ async fn python_worker_stops_what_is_cancelled_and_gives_back_the_rest() {
 
     let task = queue.task(cancelled).await;
     assert_eq!((task.state, task.attempt, task.lost_leases, task.result), (State::Cancelled, 1, 0, None));
-    // Told to end, it ends what it is doing and gives back what it only holds.
-    let batch = enqueue_sleeping(&queue, &[1.0, 600.0]).await;
-    until("running", &queue, RUNNING, 2).await;
+    // Told to end, it ends what it is doing and gives back what it only holds. The rows say that both run a moment before it has
+    // them; when it has renewed their leases, it is at the first.
+    let batch = enqueue_sleeping(&queue, &[4.0, 600.0]).await;
+    until("held", &queue, RENEWED, 2).await;
     python.terminate();
     assert_eq!(queue.state(batch[0]).await, State::Completed);
     let task = queue.task(batch[1]).await;
