@@ -169,7 +169,8 @@ begin
   end if;
   perform from sluice.mirrors m where m.mirror_id = any (p_mirrors) order by m.mirror_id for no key update;
   update sluice.mirrors m set mirrored_rev = greatest(m.mirrored_rev, u.rev)
-    from unnest(p_mirrors, p_revs) u (mirror_id, rev) where m.mirror_id = u.mirror_id and m.mirrored_rev < u.rev;
+    from (select a.mirror_id, max(a.rev) as rev from unnest(p_mirrors, p_revs) a (mirror_id, rev) group by a.mirror_id) u
+   where m.mirror_id = u.mirror_id and m.mirrored_rev < u.rev;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

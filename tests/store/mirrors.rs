@@ -55,6 +55,23 @@ async fn change_is_told_until_it_is_acknowledged_and_not_again() {
 }
 
 #[tokio::test]
+async fn newest_of_two_acknowledgements_in_one_call_holds_in_either_order() {
+    let queue = Queue::new().await;
+    for newest_first in [true, false] {
+        let track_id = queue.enqueue(&of_resource(TaskType::Insert, "here", &newest_first.to_string())).await;
+        let older = changes(&queue).await;
+        queue.cancel(track_id).await;
+        let newer = changes(&queue).await;
+        let mut both = [(older[0].mirror_id, older[0].rev), (newer[0].mirror_id, newer[0].rev)];
+        if newest_first {
+            both.reverse();
+        }
+        assert_eq!(mirror_ack(&queue.operator, &both).await.expect("an answer"), 1);
+        assert_eq!(changes(&queue).await, []);
+    }
+}
+
+#[tokio::test]
 async fn change_that_comes_while_the_status_is_written_is_not_lost() {
     let queue = Queue::new().await;
     let track_id = queue.enqueue(&of_resource(TaskType::Insert, "here", "u")).await;

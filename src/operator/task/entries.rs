@@ -45,6 +45,16 @@ struct Settled {
     again_at: Option<Instant>,
 }
 
+/// What is known of a revision of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revision {
+    News,
+    /// It is being looked at.
+    Known,
+    /// The status has it. The database was told, and has not heard, or not yet.
+    Shown,
+}
+
 /// Whether a look is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -63,16 +73,19 @@ impl Entries {
         self.lock().remove(uid);
     }
 
-    /// The database says that the row is ahead of the status. Answers whether that is news.
-    pub fn note_behind(&self, uid: &str, rev: i64) -> bool {
+    /// The database says that the row is ahead of the status.
+    pub fn note_behind(&self, uid: &str, rev: i64) -> Revision {
         let mut entries = self.lock();
         let entry = entries.entry(uid.to_owned()).or_default();
-        if rev <= entry.acked || entry.behind.is_some_and(|behind| behind.rev >= rev) {
-            return false;
+        if rev <= entry.acked {
+            return Revision::Shown;
+        }
+        if entry.behind.is_some_and(|behind| behind.rev >= rev) {
+            return Revision::Known;
         }
         let since = entry.behind.map_or_else(Instant::now, |behind| behind.since);
         entry.behind = Some(Behind { rev, since });
-        true
+        Revision::News
     }
 
     /// Its status says what the row was at this revision, or later.
@@ -187,15 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn revision_is_news_once_and_never_after_it_was_acknowledged() {
+    fn revision_is_news_once_and_shown_when_it_was_acknowledged() {
         let (entries, metrics) = (Entries::default(), Metrics::new());
-        assert!(entries.note_behind("u", 2));
-        assert!(!entries.note_behind("u", 2));
-        assert!(entries.note_behind("u", 3));
+        assert_eq!(entries.note_behind("u", 2), Revision::News);
+        assert_eq!(entries.note_behind("u", 2), Revision::Known);
+        assert_eq!(entries.note_behind("u", 3), Revision::News);
         entries.acknowledged("u", 2, &metrics);
-        assert!(!entries.note_behind("u", 3));
+        assert_eq!(entries.note_behind("u", 3), Revision::Known);
         entries.acknowledged("u", 3, &metrics);
-        assert!(!entries.note_behind("u", 3));
-        assert!(entries.note_behind("u", 4));
+        assert_eq!(entries.note_behind("u", 3), Revision::Shown);
+        assert_eq!(entries.note_behind("u", 4), Revision::News);
     }
 }

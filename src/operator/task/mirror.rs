@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use super::entries::Revision;
 use crate::operator::cache::Key;
 use crate::operator::context::Context;
 use crate::store::StoreError;
@@ -60,8 +61,13 @@ async fn pass(shared: &Shared) -> Result<(), StoreError> {
             let held = shared.caches.tasks.objects.get(&key);
             // One that the cache has not seen yet is looked at when it is; one that is gone is the janitor's.
             let is_held = held.is_some_and(|task| task.metadata.uid.as_deref() == Some(&change.uid));
-            if is_held && shared.entries.note_behind(&change.uid, change.rev) {
-                shared.caches.tasks.queue.add(key);
+            if !is_held {
+                continue;
+            }
+            match shared.entries.note_behind(&change.uid, change.rev) {
+                Revision::News => shared.caches.tasks.queue.add(key),
+                Revision::Known => {}
+                Revision::Shown => shared.acks.tell((change.mirror_id, change.rev)),
             }
         }
         if page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
