@@ -185,7 +185,8 @@ async fn enqueue_sleeping(queue: &Queue, sleep_secs: &[f64]) -> Vec<Uuid> {
 }
 
 const COMPLETED: &str = "select count(*) from sluice.tasks_archive where state = 'completed'";
-const RENEWED: &str = "select count(*) from sluice.tasks where state = 'processing' and lease_until > started_at + interval '1.1 s'";
+const RENEWED: &str =
+    "select count(*) from sluice.tasks where state = 'processing' and lease_until > started_at + interval '1.1 s'";
 const RUNNING: &str = "select count(*) from sluice.tasks where state = 'processing'";
 
 #[tokio::test]

@@ -109,7 +109,10 @@ async fn show_born(shared: &Shared) -> Result<(), Fault> {
     }
     let context = &shared.context;
     for born in unmirrored(&context.database, &context.cluster, BORN_AT_ONCE).await? {
-        let Some(lane) = lanes.get(&born.lane_uid) else { continue };
+        let Some(lane) = lanes.get(&born.lane_uid) else {
+            tracing::debug!(lane_uid = born.lane_uid, "a lane that asks for resources is not in the cache");
+            continue;
+        };
         if !context.leadership.is_held() {
             return Err(Fault::Stale);
         }
@@ -118,9 +121,11 @@ async fn show_born(shared: &Shared) -> Result<(), Fault> {
         context.metrics.wrote(Kind::Task, ApiWrite::Create);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match api.create(&params, &task).await {
-            Ok(_) => {}
+            Ok(_) => tracing::debug!(task = %Key::of(&task), "a resource was made for a task that was born elsewhere"),
             // It is there already, or its namespace is going.
-            Err(error) if is_gone_or_changed(&error) => {}
+            Err(error) if is_gone_or_changed(&error) => {
+                tracing::debug!(task = %Key::of(&task), %error, "no resource was made for a task that was born elsewhere");
+            }
             Err(error) => return Err(error.into()),
         }
     }
