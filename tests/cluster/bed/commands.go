@@ -23,7 +23,7 @@ const Usage = `cluster: a real Kubernetes of processes on one Linux machine
   cluster stop|cont|kill|restart PROCESS                 freeze, thaw, kill or restart one process
   cluster net delay MS|blackhole|cut|ok [--client C]     break the line between clients and the API server
   cluster node add|kill|freeze|thaw NAME                 add a node; lose one, with all that runs on it
-  cluster check [--long]                                 prove that all of this works
+  cluster check [--long] [--strict]                      prove that all of this works
 
   cluster kubectl|helm ARGUMENTS                         the real tools
   cluster etcd|kube-apiserver|kube-controller-manager|kube-scheduler|node ARGUMENTS

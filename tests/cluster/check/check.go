@@ -69,8 +69,8 @@ func Main(args []string) int {
 	if len(args) > 1 && args[0] == noMountVerb {
 		return withoutMount(args[1:])
 	}
-	long := slices.Equal(args, []string{"--long"})
-	if len(args) > 0 && !long {
+	long, strict := slices.Contains(args, "--long"), slices.Contains(args, "--strict")
+	if slices.ContainsFunc(args, func(arg string) bool { return arg != "--long" && arg != "--strict" }) {
 		fmt.Fprint(os.Stderr, bed.Usage)
 		return 2
 	}
@@ -81,7 +81,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "cluster check:", err)
 		return 1
 	}
-	r := &report{figures: map[string]float64{}}
+	r := &report{figures: map[string]float64{}, strict: strict}
 	checkAll(ctx, binary, long, r)
 	return r.print()
 }
