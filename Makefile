@@ -57,6 +57,14 @@ bench-worker: prepare ## Measure the worker; QUICK=1 does so within a minute
 	@echo '== bench: the worker'
 	$(CARGO) bench --bench worker --locked
 
+.PHONY: bench-pipeline
+# The converter is a package of its own, and its library half of all that is compiled: the first build takes ten minutes.
+bench-pipeline: prepare cluster-build ## Measure the pipeline; QUICK=1 does so within a minute
+	@echo '== bench: the converter, with the release'\''s profile'
+	$(CARGO) build --profile bench --package sluice-convert --bins --examples --locked
+	@echo '== bench: the pipeline'
+	$(CARGO) bench --bench pipeline --locked
+
 .PHONY: demo
 # The same build as for the tests, so that nothing is built twice.
 demo: prepare cluster-build ## Show Sluice from end to end; DOCS=dir takes other PDFs, ARGS=--once ends by itself

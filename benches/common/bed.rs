@@ -13,6 +13,10 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 /// The database with our schema that every other one is a copy of.
 const TEMPLATE: &str = "sluice_template";
+/// Each with the rights of its role, and for LISTEN none at all.
+const LOGINS: &str =
+    "create role bench_worker login in role sluice_worker; create role bench_operator login in role sluice_operator;
+                      create role bench_listener login";
 /// More than any cell has clients.
 const CONNECTIONS: u32 = 80;
 
@@ -43,10 +47,7 @@ impl Bed {
         let store = Store::new(server_url.parse()?, Role::Migrator, PoolSettings::default());
         migrate(&store, MIGRATIONS).await?;
         store.close().await;
-        // What a worker's process is given: the rights of its role, and for LISTEN none at all.
-        sqlx::raw_sql("create role bench_worker login in role sluice_worker; create role bench_listener login")
-            .execute(&pool)
-            .await?;
+        sqlx::raw_sql(LOGINS).execute(&pool).await?;
         pool.close().await;
         Ok(bed)
     }
@@ -153,7 +154,12 @@ impl Database {
         self.url.replacen("postgres@", "bench_worker@", 1)
     }
 
-    /// The URL that it listens with.
+    /// The URL that an operator's process is given.
+    pub fn operator_url(&self) -> String {
+        self.url.replacen("postgres@", "bench_operator@", 1)
+    }
+
+    /// The URL that a worker listens with.
     pub fn listener_url(&self) -> String {
         self.url.replacen("postgres@", "bench_listener@", 1)
     }

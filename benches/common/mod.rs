@@ -1,8 +1,10 @@
-//! What both benchmarks stand on: a server, loaded databases, a bare client, graphile_worker's program and the report.
+//! What the benchmarks stand on: a server, loaded databases, a bare client, graphile_worker's program and the report.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod asking;
 pub mod bed;
 pub mod client;
 pub mod graphile;
 pub mod load;
+pub mod process;
 pub mod report;

@@ -7,14 +7,13 @@ use anyhow::Context as _;
 use sluice::config::{LogArgs, LogFormat};
 use sluice::domain::delivery::WakeMode;
 use sluice::domain::task::TaskType;
-use sluice::store::enqueue::{Enqueued, NewTask, enqueue_many};
-use sluice::store::{Database as Store, PoolSettings, Role};
+use sluice::store::enqueue::NewTask;
 use sluice::telemetry;
 use sluice::worker::{Context, Done, Handled, Handlers, NotDone, Shutdown, WorkerSettings, run};
 use uuid::Uuid;
 
 use crate::common::bed::Database;
-use crate::process::{Command, Worker, now_us};
+use crate::common::process::{Command, Process, now_us};
 
 /// The argument that makes this program the worker.
 pub const MODE: &str = "serve";
@@ -47,22 +46,6 @@ pub fn ignoring_token(number: usize) -> NewTask {
     NewTask::new(IGNORE_TOKEN, format!("tenant-{}", number % TENANTS))
 }
 
-/// The store as the program that asks for work has it.
-pub fn operator(database: &Database) -> anyhow::Result<Store> {
-    Ok(Store::new(database.url.parse()?, Role::Operator, PoolSettings::default()))
-}
-
-pub async fn enqueue(store: &Store, tasks: &[NewTask]) -> anyhow::Result<Vec<Uuid>> {
-    let mut track_ids = Vec::new();
-    for answer in enqueue_many(store, tasks).await? {
-        match answer {
-            Enqueued::Created { track_id } => track_ids.push(track_id),
-            other => anyhow::bail!("enqueue_many answered {other:?}"),
-        }
-    }
-    Ok(track_ids)
-}
-
 /// How the worker differs from the defaults.
 pub struct Embedded {
     pub slots: usize,
@@ -72,12 +55,12 @@ pub struct Embedded {
 
 impl Embedded {
     /// In a process of its own.
-    pub fn start(&self, database: &Database) -> anyhow::Result<Worker> {
+    pub fn start(&self, database: &Database) -> anyhow::Result<Process> {
         let program = std::env::current_exe().context("find this program")?;
         let mut command = Command::new(program);
         command.args([MODE, &self.slots.to_string(), self.delivery.as_str(), &self.drain.as_secs().to_string()]);
         command.arg(database.listener_url());
-        Worker::start(command, database, &[])
+        Process::start(command, database, &[])
     }
 
     fn parse(words: &[String]) -> anyhow::Result<(Self, String)> {

@@ -6,10 +6,11 @@ use anyhow::ensure;
 use sluice::domain::delivery::WakeMode;
 use sluice::store::reads;
 
+use crate::common::asking::{enqueue, operator};
 use crate::common::bed::Bed;
+use crate::common::process::{Command, Process};
 use crate::common::report::{Report, median};
-use crate::embedded::{Embedded, enqueue, ignoring_token, operator};
-use crate::process::{Command, Worker};
+use crate::embedded::{Embedded, ignoring_token};
 use crate::scale::Scale;
 
 const SLOTS: usize = 16;
@@ -27,7 +28,7 @@ pub async fn idle(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Resu
         ("SLUICE_HEALTH_LISTEN", "127.0.0.1:0"),
         ("SLUICE_TEST_HANDLERS", "all"),
     ];
-    let mut worker = Worker::start(sluice_worker(), &database, &settings)?;
+    let mut worker = Process::start(sluice_worker(), &database, &settings)?;
     worker.registered(&database).await?;
     // Connections, first statements and what is done once are over.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -92,7 +93,7 @@ async fn end(bed: &Bed, tasks: usize) -> anyhow::Result<f64> {
         worker.until("the drain", &database, draining, |rows| rows > 0).await?;
     }
     worker.terminate()?;
-    let (took, _) = worker.ended().await?;
+    let took = worker.ended().await?.took;
     let pending =
         "select count(*) from sluice.tasks where state = 'pending' and not leased and failures = 0 and lost_leases = 0";
     let pending = database.number(pending).await?;

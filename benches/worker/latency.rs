@@ -8,11 +8,12 @@ use sluice::store::control::{self, CancelOutcome, Request, Scope};
 use sluice::store::reads;
 use uuid::Uuid;
 
+use crate::common::asking::{enqueue, operator};
 use crate::common::bed::{Bed, Database};
 use crate::common::graphile::Graphile;
+use crate::common::process::{Process, Times, now_us, times};
 use crate::common::report::{Report, median, percentile};
-use crate::embedded::{Embedded, FIRED, STARTED, enqueue, noting_start, operator, waiting_for_token};
-use crate::process::{Times, Worker, now_us, times};
+use crate::embedded::{Embedded, FIRED, STARTED, noting_start, waiting_for_token};
 use crate::scale::Scale;
 
 /// Enough that some are always idle.
@@ -59,7 +60,7 @@ pub async fn pickup(bed: &Bed, scale: &Scale, report: &mut Report, listen: Liste
     }
     let rate = enqueued.len() as f64 / began.elapsed().as_secs_f64();
     worker.until("the last task to end", &database, "select count(*) from sluice.tasks", |rows| rows == 0).await?;
-    let started = times(&worker.stop().await?, STARTED);
+    let started = times(&worker.stop().await?.output, STARTED);
     let waits = between(&enqueued, &started)?;
     note(report, &format!("pickup at {rate:.0} tasks/s"), listen, &waits);
     report.set(key, percentile(&waits, 0.99));
@@ -111,7 +112,7 @@ pub async fn cancel(bed: &Bed, scale: &Scale, report: &mut Report, listen: Liste
     }
     let ended = database.number("select count(*) from sluice.tasks_archive where state <> 'cancelled'").await?;
     ensure!(ended == 0, "{ended} cancelled tasks ended otherwise");
-    let fired = times(&worker.stop().await?, FIRED);
+    let fired = times(&worker.stop().await?.output, FIRED);
     let waits = between(&cancelled, &fired)?;
     note(report, "cancel", listen, &waits);
     report.set(key, percentile(&waits, 0.99));
@@ -119,7 +120,7 @@ pub async fn cancel(bed: &Bed, scale: &Scale, report: &mut Report, listen: Liste
     bed.drop(database).await
 }
 
-async fn start(database: &Database, listen: Listen) -> anyhow::Result<Worker> {
+async fn start(database: &Database, listen: Listen) -> anyhow::Result<Process> {
     let settings = Embedded { slots: SLOTS, delivery: WakeMode::Bridged, drain: Duration::from_secs(10) };
     database.let_listeners_in().await?;
     let mut worker = settings.start(database)?;

@@ -8,7 +8,6 @@ mod ends;
 mod figures;
 mod latency;
 mod no_op;
-mod process;
 mod scale;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! A worker's process: started as an operator would, ended by signals, looked at from outside.
+//! A process of ours: started as an operator would, ended by signals, looked at from outside.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -11,28 +11,36 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use uuid::Uuid;
 
-use crate::common::bed::Database;
+use super::bed::Database;
 
-/// For what takes a moment on an idle machine.
-const LIMIT: Duration = Duration::from_secs(30);
+/// For what takes a moment, or a corpus, on an idle machine.
+const LIMIT: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-pub struct Worker {
+pub struct Process {
     child: Child,
     output: Option<JoinHandle<String>>,
     log: Option<JoinHandle<String>>,
 }
 
+/// How it ended, and what it said.
+pub struct Ended {
+    pub took: Duration,
+    pub output: String,
+    pub log: String,
+}
+
 /// When each task's handler started or was told to stop, in microseconds since 1970: all processes of a machine have one clock.
 pub type Times = HashMap<Uuid, u64>;
 
-impl Worker {
+impl Process {
     pub fn start(mut command: Command, database: &Database, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        // What the caller's shell has set is no setting of this worker.
+        // What the caller's shell has set is no setting of this process.
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("DATABASE_URL", database.worker_url());
+        // A setting may lead to another database role.
         command.envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("start a worker")?;
+        let mut child = command.spawn().context("start it")?;
         let output = child.stdout.take().map(read_to_end);
         let log = child.stderr.take().map(read_to_end);
         Ok(Self { child, output, log })
@@ -58,7 +66,7 @@ impl Worker {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("the worker ended ({status}) before {what}; it said: {}", text(&mut self.log));
+                bail!("it ended ({status}) before {what}; it said: {}", text(&mut self.log));
             }
             ensure!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}: {sql} says {number}");
             tokio::time::sleep(LOOK_EVERY).await;
@@ -68,41 +76,57 @@ impl Worker {
     pub fn terminate(&self) -> anyhow::Result<()> {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-TERM", &pid]).status().context("run kill")?;
-        ensure!(status.success(), "the worker was gone before it was told to end");
+        ensure!(status.success(), "it was gone before it was told to end");
         Ok(())
     }
 
-    /// Waits for the end, which must be a good one; answers how long that took and what was printed.
-    pub async fn ended(mut self) -> anyhow::Result<(Duration, String)> {
+    /// Without a word more.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill().context("kill it")?;
+        self.child.wait().context("wait for its end")?;
+        Ok(())
+    }
+
+    /// Waits for the end, which must be a good one.
+    pub async fn ended(mut self) -> anyhow::Result<Ended> {
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            ensure!(started.elapsed() < LIMIT, "the worker did not end within {LIMIT:?}");
+            ensure!(started.elapsed() < LIMIT, "it did not end within {LIMIT:?}");
             tokio::time::sleep(LOOK_EVERY).await;
         };
         let took = started.elapsed();
-        ensure!(status.success(), "the worker ended with {status}; it said: {}", text(&mut self.log));
-        Ok((took, text(&mut self.output)))
+        ensure!(status.success(), "it ended with {status}; it said: {}", text(&mut self.log));
+        Ok(Ended { took, output: text(&mut self.output), log: text(&mut self.log) })
     }
 
-    pub async fn stop(self) -> anyhow::Result<String> {
+    pub async fn stop(self) -> anyhow::Result<Ended> {
         self.terminate()?;
-        self.ended().await.map(|(_, output)| output)
+        self.ended().await
     }
 
     /// Resident memory in MiB.
     pub fn memory(&self) -> anyhow::Result<f64> {
+        self.status_mib("VmRSS:")
+    }
+
+    /// The most resident memory that it ever had, in MiB; without its children.
+    pub fn peak_memory(&self) -> anyhow::Result<f64> {
+        self.status_mib("VmHWM:")
+    }
+
+    fn status_mib(&self, field: &str) -> anyhow::Result<f64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = std::fs::read_to_string(Path::new(&path)).with_context(|| path.clone())?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
         let kib: f64 = line.trim().trim_end_matches(" kB").parse().context(line.to_owned())?;
         Ok(kib / 1_024.0)
     }
 }
 
-impl Drop for Worker {
+impl Drop for Process {
     /// A cell that failed leaves nothing behind.
     fn drop(&mut self) {
         // It has ended already, if all went well.
