@@ -178,6 +178,22 @@ begin
    where t.track_id = any (p_track_ids) and d.document_id = t.document_id and d.task_id = t.track_id;
 end $$;
 
+-- A wiped workspace has no documents any more, but for those that something new is under way for. Their rows are locked first:
+-- what an enqueue made of one meanwhile, only a later statement sees.
+create function sluice._wipe_documents(p_track_ids uuid[]) returns void
+language plpgsql volatile set search_path = pg_catalog as $$
+declare
+  v_documents uuid[];
+begin
+  v_documents := array(
+    select d.document_id from sluice.documents d
+     where exists (select from sluice.tasks_archive t join sluice.tenant_lanes l on l.lane_id = t.lane_id
+                    where t.track_id = any (p_track_ids) and t.workspace = d.workspace and l.tenant = d.tenant)
+     order by d.document_id for update);
+  delete from sluice.documents d
+   where d.document_id = any (v_documents) and not exists (select from sluice.tasks t where t.track_id = d.task_id);
+end $$;
+
 -- What a task that goes back to pending makes of it.
 create function sluice._requeue_documents(p_track_ids uuid[]) returns void
 language sql volatile set search_path = pg_catalog as $$
@@ -222,6 +238,7 @@ declare
   v_lanes int[];
   v_attempts int[];
   v_with_document uuid[];
+  v_wiped uuid[];
   v_mirrors bigint[];
 begin
   with asked as (
@@ -248,20 +265,24 @@ begin
       case e.state when 'failed' then p_class when 'cancelled' then 'cancelled' end, case e.state when 'failed' then p_error end,
       e.cost, e.tokens, e.payload, e.result
       from ended e
-    returning track_id, state, lane_id, attempt, worker_id, document_id, mirror_id),
+    returning track_id, state, type, lane_id, attempt, worker_id, document_id, mirror_id),
   missed as (
     insert into sluice.lane_misses (lane_id, misses)
     select e.lane_id, count(*) from ended e where e.leased and e.state <> 'completed' group by e.lane_id)
   select array_agg(k.track_id), array_agg(k.state::text), array_agg(k.lane_id), array_agg(k.attempt),
          array_agg(k.track_id) filter (where k.document_id is not null),
+         array_agg(k.track_id) filter (where k.type = 'workspace_wipe' and k.state = 'completed'),
          array_agg(k.mirror_id) filter (where k.mirror_id is not null)
-    into v_ids, v_states, v_lanes, v_attempts, v_with_document, v_mirrors
+    into v_ids, v_states, v_lanes, v_attempts, v_with_document, v_wiped, v_mirrors
     from kept k;
   if v_ids is null then
     return;
   end if;
   if v_with_document is not null then
     perform sluice._end_documents(v_with_document);
+  end if;
+  if v_wiped is not null then
+    perform sluice._wipe_documents(v_wiped);
   end if;
   if 'pending' <> all (p_from) then
     perform sluice._share_lanes(v_lanes);

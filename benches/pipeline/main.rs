@@ -2,7 +2,6 @@
 //! compared with.
 
 mod cancel;
-#[allow(dead_code, reason = "tests use more of it")]
 #[path = "../../tests/common/cluster.rs"]
 mod cluster;
 #[path = "../common/mod.rs"]

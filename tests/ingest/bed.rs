@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use private_postgres::Options;
 use serde_json::{Value, json};
 use sluice::domain::delivery::WakeMode;
 use sluice::domain::lane::{Cap, Class};
@@ -64,20 +67,42 @@ impl Process {
 }
 
 impl Process {
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("a child that was not waited for has its pid");
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.0.try_wait().expect("a child can be waited for").is_none()
+    }
+
     /// Programs that it has started and that still run, by name.
     pub fn children(&self) -> Vec<String> {
+        self.live_children().into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// One of them, if there is one; SIGKILL.
+    pub fn kill_a_child(&self) {
+        if let Some((pid, _)) = self.live_children().first() {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+
+    fn live_children(&self) -> Vec<(i32, String)> {
         let entries = std::fs::read_dir("/proc").expect("a Linux");
         let stats = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
         stats.filter_map(|stat| child_of(&stat, self.0.id())).collect()
     }
 }
 
-/// The name of a live process of this parent, by its line of proc(5).
-fn child_of(stat: &str, parent: u32) -> Option<String> {
-    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+/// Pid and name of a live process of this parent, by its line of proc(5).
+fn child_of(stat: &str, parent: u32) -> Option<(i32, String)> {
+    let (pid, rest) = stat.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let is_live = fields.next() != Some("Z");
-    (is_live && fields.next()?.parse() == Ok(parent)).then(|| name.to_owned())
+    let is_its_child = is_live && fields.next()?.parse() == Ok(parent);
+    Some((pid.parse().ok()?, name.to_owned())).filter(|_| is_its_child)
 }
 
 impl Drop for Process {
@@ -91,7 +116,15 @@ impl Drop for Process {
 impl Bed {
     /// Its pool has short leases and no caps.
     pub async fn new() -> Self {
-        let db = TestDb::new().await;
+        Self::on(TestDb::new().await).await
+    }
+
+    /// On a server of its own, to be stopped.
+    pub async fn private(options: Options) -> Self {
+        Self::on(TestDb::private(options).await).await
+    }
+
+    async fn on(db: TestDb) -> Self {
         let operator = db.operator();
         let settings = WorkerPoolSettings {
             ingest_cap: Some(Cap::NONE),

@@ -6,6 +6,7 @@ use serde_json::json;
 use sluice::domain::failure::FailureClass;
 use sluice::domain::task::{State, TaskType};
 use sluice::store::enqueue::NewTask;
+use uuid::Uuid;
 
 use crate::bed::{Bed, TENANT, counted, on, task, upload};
 
@@ -83,6 +84,12 @@ async fn wipe_takes_its_workspace_and_nothing_else() {
     let elsewhere = bed.done(elsewhere).await;
     bed.follow_on(elsewhere.track_id).await;
 
+    // One that never had a content, and one that something is under way for.
+    let refused = bed.done(upload(TENANT, " \n ")).await;
+    assert_eq!(refused.state, State::Failed);
+    let suspended =
+        bed.enqueue(NewTask { suspended: true, document_id: Some(Uuid::new_v4()), ..upload(TENANT, SECOND) }).await;
+
     let wiped = bed.done(task(TaskType::WorkspaceWipe, TENANT, json!({}))).await;
 
     assert_eq!((wiped.state, counted(&wiped, "documents")), (State::Completed, 3), "{:?}", wiped.error);
@@ -91,6 +98,10 @@ async fn wipe_takes_its_workspace_and_nothing_else() {
     for table in ["contents", "document_versions", "chunks", "embeddings"] {
         assert_eq!((bed.rows_of(table, TENANT).await, bed.rows_of(table, OTHER).await), (1, 1), "{table}");
     }
+    let left = bed.texts("select tenant || ' ' || workspace || ' ' || status from sluice.documents").await;
+    let expected = ["acme elsewhere completed", "acme library pending", "globex library completed"];
+    assert_eq!(left.into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(bed.task(suspended).await.state, State::Pending);
     bed.assert_graph_is_whole().await;
     worker.stop().await;
 }

@@ -3,11 +3,14 @@
 mod bed;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../worker/dice.rs"]
+mod dice;
 mod documentation;
 mod documents;
 mod endpoint;
 mod facts;
 mod folder;
+mod full_disk;
 mod gate;
 mod grants;
 mod https;
@@ -17,6 +20,8 @@ mod objects;
 mod pdf;
 mod provider;
 mod provider_failures;
+mod random_cancels;
+mod random_faults;
 mod resume;
 mod scan;
 mod speed;

@@ -32,12 +32,13 @@ impl Handler for WorkspaceWipe {
         let mut gone = 0_u64;
         loop {
             context.check()?;
-            let documents = removal::documents(context.database(), &place, BATCH_DOCUMENTS).await?;
-            if documents.is_empty() {
-                return Ok(Done::new().with_result(json!({ "documents": gone })));
-            }
             let mut transaction = context.begin().await?;
             publish::lock_graph(&context, &mut transaction, &place).await?;
+            let documents = removal::documents(&mut transaction, &place, BATCH_DOCUMENTS).await?;
+            if documents.is_empty() {
+                // The graph is held until the end is written, which takes the documents' rows too: nobody publishes between.
+                return Ok(Done::new().with_result(json!({ "documents": gone })).publish(transaction));
+            }
             for document_id in &documents {
                 removal::drop_document(&mut transaction, &place, *document_id).await?;
             }
