@@ -151,10 +151,14 @@ async fn files_below_the_root_are_read_and_no_others() {
         ("link.md", FailureClass::SourceForbidden),
         ("none.md", FailureClass::SourceNotFound),
         ("wish.pdf", FailureClass::InvalidDocument),
+        // No system has a file of this name, and none of what precedes it is meant.
+        ("wish.md%00.pdf", FailureClass::SourceNotFound),
+        ("%00", FailureClass::SourceNotFound),
     ];
     for (path, class) in rows {
         let ended = bed.done(from(path)).await;
         assert_eq!((ended.state, ended.failure_class), (State::Failed, Some(class)), "{path}: {:?}", ended.error);
+        assert_eq!(ended.attempt, 1, "{path}");
     }
     let elsewhere = bed.done(task(TaskType::Upload, TENANT, json!({ "url": "s3://bucket/b.md" }))).await;
     assert_eq!(elsewhere.failure_class, Some(FailureClass::SourceForbidden));

@@ -3,12 +3,14 @@
 mod bed;
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "it has more sides than are thrown")]
 #[path = "../worker/dice.rs"]
 mod dice;
 mod documentation;
 mod documents;
 mod endpoint;
 mod facts;
+mod flood;
 mod folder;
 mod full_disk;
 mod gate;

@@ -123,7 +123,8 @@ fn open_below(root: &Path, names: &[PathBuf]) -> Result<File, FileError> {
 
 fn refused(error: Errno, is_directory: bool) -> FileError {
     match error {
-        Errno::NOENT => FileError::NotFound,
+        // Also names that no file can have: with U+0000 in them, or too long.
+        Errno::NOENT | Errno::INVAL | Errno::NAMETOOLONG => FileError::NotFound,
         Errno::LOOP | Errno::MLINK => FileError::Link,
         Errno::NOTDIR if is_directory => FileError::Link,
         Errno::ACCESS | Errno::PERM => FileError::Denied,
@@ -185,6 +186,9 @@ mod tests {
             ("root/../secret", FileError::Outside),
             ("root/inner/../../secret", FileError::Outside),
             ("root/inner/../inner/page.md", FileError::Outside),
+            ("root/page\0.md", FileError::NotFound),
+            ("root/\0/page.md", FileError::NotFound),
+            (&format!("root/{}", "x".repeat(300)), FileError::NotFound),
             ("rootless", FileError::Outside),
             ("root/link", FileError::Link),
             ("root/inside/page.md", FileError::Link),
