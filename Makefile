@@ -65,6 +65,11 @@ bench-pipeline: prepare cluster-build ## Measure the pipeline; QUICK=1 does so w
 	@echo '== bench: the pipeline'
 	$(CARGO) bench --bench pipeline --locked
 
+.PHONY: bench-operator
+bench-operator: prepare cluster-build ## Measure the operator; QUICK=1 takes a tenth of the sizes
+	@echo '== bench: the operator'
+	$(CARGO) bench --bench operator --locked
+
 .PHONY: demo
 # The same build as for the tests, so that nothing is built twice.
 demo: prepare cluster-build ## Show Sluice from end to end; DOCS=dir takes other PDFs, ARGS=--once ends by itself

@@ -4,7 +4,10 @@
 pub mod asking;
 pub mod bed;
 pub mod client;
+#[path = "../../tests/common/cluster.rs"]
+pub mod cluster;
 pub mod graphile;
+pub mod installed;
 pub mod load;
 pub mod process;
 pub mod report;

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use chrono::{DateTime, Utc};
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use sluice::api::IngestTask;
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, Namespace};
 use crate::common::bed::{Bed, Database};
+use crate::common::cluster::Namespace;
+use crate::common::installed;
 use crate::common::process::{Process, Times, now_us};
 use crate::common::report::{Report, median, percentile};
 use crate::endpoint::{DIMENSIONS, Endpoint, Reply, good};
-use crate::installation::{self, WORKSPACE, sluice, until_none};
+use crate::installation::{self, WORKSPACE, until_none};
 use crate::scale::Scale;
 
 const SLOTS: usize = 4;
@@ -76,19 +76,13 @@ pub async fn end_to_end(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow
 
 impl Scene {
     async fn new(bed: &Bed) -> anyhow::Result<Self> {
-        // A client needs one, as the binary does.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let cluster = Cluster::shared();
-        let kinds = json!({ "apiVersion": "v1", "kind": "List", "items": sluice::api::all_crds()? });
-        let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
-        cluster.admin().try_run_with(&apply, &kinds.to_string()).map_err(anyhow::Error::msg)?;
-        cluster.admin().run(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+        let (cluster, client) = installed::cluster().await?;
         let namespace = cluster.namespace("bench-pipeline");
-        let client = client(cluster.admin().kubeconfig()).await?;
         let tasks = Api::namespaced(client, &namespace.name);
 
         let database = installation::database(bed, None).await?;
-        let operator = operator(cluster, &namespace.name, &database)?;
+        // As an admin: rights cost it no time.
+        let operator = installed::operator(cluster.admin().kubeconfig(), &namespace.name, &database)?;
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("long.pdf"), long_pdf())?;
         let endpoint = Endpoint::start(|call| match call.text() {
@@ -174,20 +168,6 @@ impl Scene {
     }
 }
 
-/// As an admin: rights cost it no time.
-fn operator(cluster: &Cluster, namespace: &str, database: &Database) -> anyhow::Result<Process> {
-    let (kubeconfig, url) = (cluster.admin().kubeconfig().to_string_lossy(), database.operator_url());
-    let settings = [
-        ("KUBECONFIG", kubeconfig.as_ref()),
-        ("DATABASE_URL", url.as_str()),
-        ("SLUICE_CLUSTER_ID", namespace),
-        ("SLUICE_NAMESPACE", namespace),
-        ("SLUICE_WATCH_NAMESPACES", namespace),
-        ("SLUICE_OPERATOR_LISTEN", "off"),
-    ];
-    Process::start(sluice("operator"), database, &settings)
-}
-
 fn lane(folder: &Path) -> String {
     format!(
         "apiVersion: sluice.dev/v1alpha1
@@ -196,12 +176,6 @@ metadata: {{name: ingest}}
 spec: {{class: ingest, maxRunning: 0, allowedSources: [\"file://{}/\"]}}",
         folder.display()
     )
-}
-
-async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let config =
-        Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
 }
 
 fn long_pdf() -> Vec<u8> {

@@ -9,16 +9,11 @@ use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 
 use crate::common::asking::operator;
 use crate::common::bed::{Bed, Database};
-use crate::common::process::{Command, Process};
+use crate::common::installed::sluice;
+use crate::common::process::Process;
 
 pub const TENANT: &str = "acme";
 pub const WORKSPACE: &str = "library";
-
-pub fn sluice(command: &str) -> Command {
-    let mut sluice = Command::new(env!("CARGO_BIN_EXE_sluice"));
-    sluice.arg(command);
-    sluice
-}
 
 /// The library alone: the example of the package `sluice-convert`, in the same profile.
 pub fn library_alone() -> anyhow::Result<PathBuf> {

@@ -2,8 +2,6 @@
 //! compared with.
 
 mod cancel;
-#[path = "../../tests/common/cluster.rs"]
-mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod convert;

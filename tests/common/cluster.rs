@@ -52,6 +52,8 @@ pub struct AuditEvent {
     pub name: String,
     /// RFC 3339 with microseconds, in UTC: compares as text.
     pub received_at: String,
+    /// The same, of the answer.
+    pub answered_at: String,
     pub code: u64,
 }
 
@@ -192,6 +194,7 @@ impl AuditEvent {
             namespace: text("/objectRef/namespace"),
             name: text("/objectRef/name"),
             received_at: text("/requestReceivedTimestamp"),
+            answered_at: text("/stageTimestamp"),
             code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
         }
     }

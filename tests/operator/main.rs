@@ -12,6 +12,5 @@ mod task_admission;
 mod task_cancel;
 mod task_control;
 mod task_deletion;
-mod task_figures;
 mod task_mirror;
 mod task_outage;

@@ -283,13 +283,6 @@ impl Scene {
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    pub fn operator_rss_mib(&self) -> u64 {
-        let pid = self.operator.as_ref().expect("it runs").process.id();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1_024
-    }
-
     /// Claims all there is, and answers this task's attempt.
     pub async fn run(&self, track_id: Uuid) -> Attempt {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
