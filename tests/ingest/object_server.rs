@@ -117,11 +117,13 @@ async fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         None => list(name.trim_end_matches('/'), &url, shared),
     };
     stream.write_all(&answer.bytes).await?;
-    while answer.is_endless {
+    if !answer.is_endless {
+        return stream.shutdown().await;
+    }
+    loop {
         stream.write_all(b" ").await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    stream.shutdown().await
 }
 
 struct Answer {
