@@ -12,7 +12,7 @@ use std::{env, fs, process, thread};
 use private_postgres::{Options, Server};
 use serde_json::Value;
 
-use crate::cluster::{AuditEvent, Cluster, OwnCluster};
+use crate::cluster::{Cluster, OwnCluster};
 use crate::helm::root;
 use crate::pages::commands;
 
@@ -204,10 +204,6 @@ fn pages_lead_from_nothing_to_a_task_and_back() {
         }
     }
     shell.run(FOLDER, FOLDER_IS_IN);
-    let is_mirrored =
-        |event: &&AuditEvent| event.user == OPERATOR && event.verb == "create" && event.namespace == "north";
-    let mirrored = own.audit().iter().filter(is_mirrored).filter(|event| event.resource == "ingesttasks").count();
-    eprintln!("{mirrored} resources for what the scan of north found");
     assert_operator_was_refused_nothing(cluster, own);
     let (upgrade, uninstall): (Vec<_>, Vec<_>) = after.into_iter().partition(|(heading, _)| heading == "Upgrade");
     upgrade.iter().for_each(|(heading, block)| shell.run(heading, block));

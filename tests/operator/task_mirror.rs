@@ -5,10 +5,8 @@ use kube::api::{ListParams, PostParams};
 use serde_json::json;
 use sluice::api::IngestTask;
 use sluice::api::ingest_task::State;
-use sluice::domain::lane::Class;
 use sluice::domain::task::{self, TaskType};
 use sluice::store::enqueue::{Enqueued, NewTask, enqueue};
-use sluice::store::lanes::{LaneSettings, Setting, set_lane};
 use uuid::Uuid;
 
 use crate::scene::Scene;
@@ -33,19 +31,8 @@ async fn lane_shows_its_active_tasks_up_to_its_limit_and_their_resources_decide_
         "apiVersion": "sluice.dev/v1alpha1", "kind": "TenantLane", "metadata": { "name": "lane" },
         "spec": { "class": "ingest", "mirror": { "policy": "Active", "limit": 2 } },
     });
-    let lane = scene
-        .lanes
-        .create(&PostParams::default(), &serde_json::from_value(lane).expect("a lane"))
-        .await
-        .expect("a lane");
-    // As the lane controller would.
-    let settings = LaneSettings {
-        mirror_limit: Setting::To(2),
-        cluster: Setting::To(&scene.namespace.name),
-        resource_uid: Setting::To(lane.metadata.uid.as_deref().expect("a uid")),
-        ..LaneSettings::default()
-    };
-    set_lane(&scene.operator_role, &scene.namespace.name, Class::Ingest, &settings, None).await.expect("the lane");
+    let lane = serde_json::from_value(lane).expect("a lane");
+    scene.lanes.create(&PostParams::default(), &lane).await.expect("a lane");
 
     let name = |track_id: Uuid| format!("insert-{track_id}");
     for track_id in &tracks[..2] {

@@ -28,7 +28,7 @@ mod pace;
 mod plan;
 mod status;
 
-pub use plan::DEFAULT_POOL;
+pub use plan::{DEFAULT_POOL, manager};
 
 /// So that a status is right within a second of a change in the database.
 const PASS_INTERVAL: Duration = Duration::from_millis(500);

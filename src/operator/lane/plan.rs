@@ -176,9 +176,8 @@ impl Claimant {
         })
     }
 
-    /// How the row names it: with the namespace, so that another operator knows whose it is without reading it.
     pub fn manager(&self) -> String {
-        format!("{}/{}", self.namespace, self.uid)
+        manager(&self.namespace, &self.uid)
     }
 
     fn age(&self) -> (i64, &str) {
@@ -284,6 +283,11 @@ pub fn plan(observed: &Observed<'_>, scope: Scope<'_>) -> Plan {
         plan.changes.push(Change { lane: lane.clone(), kind, settings: Settings::defaults() });
     }
     plan
+}
+
+/// How the row names its resource: with the namespace, so that another operator knows whose it is without reading it.
+pub fn manager(namespace: &str, uid: &str) -> String {
+    format!("{namespace}/{uid}")
 }
 
 /// Namespace and uid of the resource that manages the row, if that is one of ours.

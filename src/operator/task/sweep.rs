@@ -20,6 +20,7 @@ use crate::operator::context::{Context, FIELD_MANAGER};
 use crate::operator::controller::Fault;
 use crate::operator::convert;
 use crate::operator::instrument::{ApiWrite, Kind};
+use crate::operator::lane::manager;
 use crate::operator::write::is_gone_or_changed;
 use crate::store::resources::{ListedResource, Unmirrored, forget_resources, resources_after, unmirrored};
 
@@ -101,8 +102,9 @@ async fn bury(shared: &Shared, resource: &ListedResource) -> Result<(), Fault> {
 
 /// Makes resources for tasks that have none, where their lane asks for it; each is then looked at as any other.
 async fn show_born(shared: &Shared) -> Result<(), Fault> {
+    let named = |lane: Arc<TenantLane>| Some((manager(&lane.namespace()?, &lane.uid()?), lane));
     let lanes: HashMap<String, Arc<TenantLane>> =
-        shared.caches.lanes.objects.all().into_iter().filter_map(|lane| Some((lane.uid()?, lane))).collect();
+        shared.caches.lanes.objects.all().into_iter().filter_map(named).collect();
     // Nothing is asked of the database where no lane asks for it.
     if lanes.values().all(|lane| lane.spec.mirror.is_none()) {
         return Ok(());
