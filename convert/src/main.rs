@@ -7,18 +7,13 @@ mod pdf;
 mod sandbox;
 
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
-use std::{env, thread};
+use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 
 use crate::frames::{Frame, Problem};
 use crate::sandbox::{Limits, Woken};
-
-/// The library allocates all the time, and on a thread: glibc asks the kernel for every few pages of that, and musl is slow.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Files nest deeply; address space alone is taken until it is used.
 const STACK_BYTES: usize = 64 << 20;
@@ -38,11 +33,6 @@ struct Args {
 
 fn main() -> ExitCode {
     let Args { memory_mib, cpu_secs } = Args::parse();
-    let (name, value) = frames::ALLOCATOR;
-    if env::var_os(name).is_none() {
-        eprintln!("sluice-convert: {}", start_again(name, value));
-        return ExitCode::FAILURE;
-    }
     let limits = Limits { memory_bytes: memory_mib << 20, cpu_secs };
     if let Err(error) = limits.apply() {
         eprintln!("sluice-convert: the limits could not be set: {error}");
@@ -54,14 +44,6 @@ fn main() -> ExitCode {
             eprintln!("sluice-convert: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Started by hand: the allocator reads its environment before `main`. Comes back only with an error.
-fn start_again(name: &str, value: &str) -> io::Error {
-    match env::current_exe() {
-        Ok(this) => Command::new(this).args(env::args_os().skip(1)).env(name, value).exec(),
-        Err(error) => error,
     }
 }
 

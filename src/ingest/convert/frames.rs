@@ -1,10 +1,6 @@
-//! What the converter says to the worker, one JSON object a line, and what it is started with. Both are built from this file.
+//! What the converter says to the worker: one JSON object a line. Both are built from this file.
 
 use serde::{Deserialize, Serialize};
-
-/// The environment of a converter: how much address space its allocator takes at once. By itself it takes a GiB, before any
-/// limit can be set.
-pub const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "32MiB");
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -88,9 +88,8 @@ fn spawn(settings: &ConvertSettings, file: File) -> Result<Child, NotDone> {
     let ConvertSettings { program, memory_mib } = settings;
     let mut command = Command::new(program);
     command.arg("--memory-mib").arg(memory_mib.to_string()).arg("--cpu-secs").arg(allowed(1).as_secs().to_string());
-    // It must not see our environment.
-    let (name, value) = frames::ALLOCATOR;
-    command.env_clear().env(name, value).stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    // It needs no environment, and must not see ours.
+    command.env_clear().stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command.spawn().map_err(|error| {
         let message = format!("the converter {} cannot be started: {error}; set SLUICE_CONVERTER", program.display());
         NotDone::failed(FailureClass::Unknown, message)
