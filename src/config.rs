@@ -24,7 +24,7 @@ mod worker;
 pub use names::{explain_bad_value, with_other_names};
 pub use operator::{ClusterArgs, Listen, OperatorArgs, OperatorSettings};
 pub use provider::ProviderArgs;
-pub use source::{SourceArgs, store_environment};
+pub use source::{SourceArgs, environment};
 pub use worker::{AdoptArgs, TestHandlers, WorkerArgs, WorkerProcess};
 
 /// Where Postgres is.

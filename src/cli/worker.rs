@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use crate::config::{
     AdoptArgs, DatabaseArgs, DatabaseSettings, ProcessArgs, ProcessSettings, ProviderArgs, SourceArgs, TestHandlers,
-    WorkerArgs, WorkerProcess, store_environment,
+    WorkerArgs, WorkerProcess, environment,
 };
 use crate::http::probes::{self, Probes};
 use crate::ingest::{self, ConvertSettings, SourceSettings, StoreVariables};
@@ -80,7 +80,7 @@ pub(super) fn prepare(
             let HandlerArgs { source, provider } = handlers;
             let convert = ConvertSettings::new(source.converter, source.converter_memory_mib);
             let SourceArgs { file_root, allowed_networks, .. } = source;
-            let stores = StoreVariables::new(store_environment());
+            let stores = StoreVariables::new(environment());
             let endpoint = provider.resolve(process.extract_provider.as_ref())?;
             ingest::handlers(SourceSettings { file_root, allowed_networks, stores }, convert, endpoint)?
         }

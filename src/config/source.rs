@@ -30,12 +30,9 @@ pub struct SourceArgs {
     pub converter_memory_mib: u32,
 }
 
-/// What the programs of object stores are told by names of their own; there are secrets among the values.
-pub fn store_environment() -> Vec<(String, String)> {
-    let is_of_a_store = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    variables.filter(|(name, _)| is_of_a_store(name)).collect()
+/// What other programs are told, by names of their own; there are secrets among the values.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 fn parse_directory(text: &str) -> Result<PathBuf, ValueError> {

@@ -7,6 +7,7 @@ pub mod chunk;
 mod convert;
 mod graph;
 mod handlers;
+mod http;
 mod provider;
 mod publish;
 mod retry_after;

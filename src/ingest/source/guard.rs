@@ -9,13 +9,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 use reqwest::Client;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect::Policy;
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
 use super::address::may_connect;
+use crate::ingest::http::{self, chain};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Without a byte.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -31,22 +30,17 @@ pub struct Guard {
 
 impl Guard {
     pub fn new(allowed: Vec<IpNet>) -> Self {
-        // Whoever uses this as a library may have installed none; the first one stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         Self { allowed: allowed.into() }
     }
 
     /// It follows no redirect. Ask [`Guard::check_host`] before each request: who writes an address needs no resolver.
     pub fn client(&self, is_https_only: bool) -> reqwest::Result<Client> {
-        Client::builder()
+        http::builder()
             .https_only(is_https_only)
             // A proxy would resolve names by itself.
             .no_proxy()
-            .redirect(Policy::none())
             .dns_resolver(self.clone())
-            .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
-            .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
             .build()
     }
 
@@ -81,14 +75,4 @@ impl Resolve for Guard {
 /// Whether the guard is the reason.
 pub fn is_not_public(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|error| error.is::<NotPublic>())
-}
-
-/// The last word of an error's chain is the plainest.
-pub fn root_cause(error: &(dyn Error + 'static)) -> String {
-    chain(error).last().map(ToString::to_string).unwrap_or_default()
-}
-
-/// An error, and what it came from.
-pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
 }

@@ -8,10 +8,11 @@ use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, L
 use reqwest::{Client, Response, StatusCode};
 use url::Url;
 
-use super::guard::{Guard, is_not_public, root_cause};
+use super::guard::{Guard, is_not_public};
 use super::spool::{RESUMES_MAX, Spool, cut_too_often};
 use crate::domain::failure::FailureClass;
 use crate::domain::source;
+use crate::ingest::http::root_cause;
 use crate::ingest::retry_after::retry_after_secs;
 use crate::worker::{Context, NotDone};
 

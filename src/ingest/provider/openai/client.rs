@@ -1,18 +1,16 @@
 //! Requests to an endpoint. A dropped one closes its connection; none goes on for longer, or answers more, than it may.
 
-use std::error::Error;
 use std::fs;
 
 use chrono::Utc;
-use futures::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client as Http, Response};
 use serde_json::Value;
 
 use super::outcome::{CallError, Said, refusal};
 use crate::domain::failure::FailureClass;
 use crate::domain::provider::{Endpoint, KeySource};
+use crate::ingest::http::{self, CONNECT_TIMEOUT, first_bytes, root_cause};
 use crate::ingest::retry_after::retry_after_secs;
 
 /// Of an error's body: its first words are what is told.
@@ -33,14 +31,10 @@ pub struct Answer {
 
 impl Client {
     pub fn new(endpoint: &Endpoint) -> reqwest::Result<Self> {
-        // Whoever uses this as a library may have installed none; the first one stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = Http::builder()
+        let http = http::builder()
             // From the first byte of the request to the last one of the answer.
             .timeout(endpoint.timeout)
             .connect_timeout(endpoint.timeout.min(CONNECT_TIMEOUT))
-            .redirect(Policy::none())
-            .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
             .build()?;
         let url = endpoint.url.as_str().trim_end_matches('/').to_owned();
         Ok(Self { http, url, key: endpoint.key.clone() })
@@ -61,7 +55,7 @@ impl Client {
             return Ok(Answer { response, max_bytes, read: 0 });
         }
         let asked = retry_after_secs(response.headers(), Utc::now());
-        let body = Answer { response, max_bytes: ERROR_MAX_BYTES, read: 0 }.first_bytes().await;
+        let body = first_bytes(response, ERROR_MAX_BYTES).await;
         Err(refusal(status, asked, &Said::of_body(&without(key.as_deref(), &body))))
     }
 
@@ -79,8 +73,6 @@ impl Client {
         }
     }
 }
-
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Answer {
     /// Whether it is one piece of JSON, whatever was asked for.
@@ -106,21 +98,6 @@ impl Answer {
             all.extend(bytes);
         }
         Ok(all)
-    }
-
-    /// What there is of it, without an error of its own.
-    async fn first_bytes(self) -> Vec<u8> {
-        let max_bytes = self.max_bytes;
-        let mut first = Vec::new();
-        let mut stream = self.response.bytes_stream();
-        while let Some(Ok(bytes)) = stream.next().await {
-            first.extend_from_slice(&bytes);
-            if first.len() >= max_bytes {
-                first.truncate(max_bytes);
-                break;
-            }
-        }
-        first
     }
 }
 
@@ -153,15 +130,6 @@ fn cut(error: &reqwest::Error) -> CallError {
         return CallError::unavailable("the provider's answer did not end in time (SLUICE_PROVIDER_TIMEOUT_SECS)");
     }
     CallError::unavailable(format!("the provider's answer was cut: {}", root_cause(error)))
-}
-
-/// The last word of an error's chain is the plainest, and has no URL.
-fn root_cause(error: &dyn Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

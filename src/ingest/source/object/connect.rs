@@ -12,7 +12,8 @@ use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::{Body, Client, Request, Response, StatusCode};
 use url::{Host, Url};
 
-use crate::ingest::source::guard::{Guard, is_not_public, root_cause};
+use crate::ingest::http::{first_bytes, root_cause};
+use crate::ingest::source::guard::{Guard, is_not_public};
 
 /// Of an answer that says what is wrong.
 const REFUSAL_MAX_BYTES: usize = 16 << 10;
@@ -107,16 +108,9 @@ fn not_public(url: &Url) -> HttpError {
 }
 
 /// The code is all that is read of it: with a refusal, stores repeat what was signed, and by whom.
-async fn refusal(mut response: Response) -> Trouble {
+async fn refusal(response: Response) -> Trouble {
     let status = response.status();
-    let mut text = Vec::new();
-    while let Ok(Some(part)) = response.chunk().await {
-        let room = REFUSAL_MAX_BYTES - text.len();
-        text.extend_from_slice(&part[..part.len().min(room)]);
-        if text.len() == REFUSAL_MAX_BYTES {
-            break;
-        }
-    }
+    let text = first_bytes(response, REFUSAL_MAX_BYTES).await;
     Trouble::Answer { status, code: code(&String::from_utf8_lossy(&text)) }
 }
 

@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use super::connect::Trouble;
 use super::place::Bucket;
 use crate::domain::failure::FailureClass;
-use crate::ingest::source::guard::{chain, root_cause};
+use crate::ingest::http::{chain, root_cause};
 use crate::worker::NotDone;
 
 /// Codes with which stores say that it is the credentials, or the region that they are for, and not the right to read.

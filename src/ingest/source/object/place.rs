@@ -17,6 +17,8 @@ pub enum Service {
 }
 
 impl Service {
+    pub const ALL: [Self; 3] = [Self::S3, Self::Gcs, Self::Azure];
+
     pub fn of(url: &Url) -> Option<Self> {
         match url.scheme() {
             "s3" => Some(Self::S3),

@@ -18,8 +18,10 @@ use crate::worker::NotDone;
 pub struct StoreVariables(Vec<(String, String)>);
 
 impl StoreVariables {
-    pub fn new(variables: Vec<(String, String)>) -> Self {
-        Self(variables)
+    /// Those of stores, of all that there are.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let is_of_a_store = |name: &str| Service::ALL.iter().any(|service| name.starts_with(service.prefix()));
+        Self(variables.into_iter().filter(|(name, _)| is_of_a_store(name)).collect())
     }
 
     fn of(&self, service: Service) -> impl Iterator<Item = (&str, &str)> {
@@ -97,7 +99,7 @@ mod tests {
     use crate::ingest::source::guard::Guard;
 
     fn variables(pairs: &[(&str, &str)]) -> StoreVariables {
-        StoreVariables::new(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+        StoreVariables::new(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
     }
 
     fn opened(service: Service, pairs: &[(&str, &str)]) -> Result<(), String> {
