@@ -1,6 +1,8 @@
 //! The store as the program that asks for work has it.
 
+use sluice::domain::lane::Cap;
 use sluice::store::enqueue::{Enqueued, NewTask, enqueue_many};
+use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 use sluice::store::{Database as Store, PoolSettings, Role};
 use uuid::Uuid;
 
@@ -8,6 +10,17 @@ use super::bed::Database;
 
 pub fn operator(database: &Database) -> anyhow::Result<Store> {
     Ok(Store::new(database.url.parse()?, Role::Operator, PoolSettings::default()))
+}
+
+/// Takes the caps off the default pool's lanes.
+pub async fn uncap(store: &Store, lease_secs: Option<u32>) -> anyhow::Result<()> {
+    let settings = WorkerPoolSettings {
+        ingest_cap: Some(Cap::NONE),
+        lifecycle_cap: Some(Cap::NONE),
+        lease_secs,
+        ..WorkerPoolSettings::default()
+    };
+    Ok(set_pool(store, "default", settings, None).await?)
 }
 
 pub async fn enqueue(store: &Store, tasks: &[NewTask]) -> anyhow::Result<Vec<Uuid>> {

@@ -31,6 +31,19 @@ pub async fn cluster() -> anyhow::Result<(&'static Cluster, Client)> {
     Ok((cluster, Client::try_from(config).context("a client")?))
 }
 
+/// A worker with wakes by LISTEN as in a cluster, defaults, and what is said besides.
+pub async fn worker(database: &Database, slots: usize, more: &[(&str, &str)]) -> anyhow::Result<Process> {
+    let (slots, listener) = (slots.to_string(), database.listener_url());
+    let settings = [
+        ("WORKER_THREADS", slots.as_str()),
+        ("SLUICE_TASK_DELIVERY", "bridged"),
+        ("SLUICE_LISTEN_DATABASE_URL", listener.as_str()),
+    ];
+    let mut worker = Process::start(sluice("worker"), database, &[&settings, more].concat())?;
+    worker.registered(database).await?;
+    Ok(worker)
+}
+
 /// An operator of this namespace alone, which acts by the rights of a kubeconfig.
 pub fn operator(kubeconfig: &Path, namespace: &str, database: &Database) -> anyhow::Result<Process> {
     let (kubeconfig, url) = (kubeconfig.to_string_lossy(), database.operator_url());

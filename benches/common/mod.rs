@@ -3,6 +3,7 @@
 
 pub mod asking;
 pub mod bed;
+pub mod cells;
 pub mod client;
 #[path = "../../tests/common/cluster.rs"]
 pub mod cluster;

@@ -26,6 +26,8 @@ const IMAGE: &str = "sluice.bench/nothing:1";
 /// Between the first tasks of two pools.
 const STEP: Duration = Duration::from_millis(310);
 
+const CONNECTIONS: &str = "select count(*) from pg_stat_activity where usename = 'bench_operator'";
+
 /// From the call that enqueues to the API server's answer to the write that scales, by the audit log.
 pub async fn pools(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let stand = Stand::new(bed, "pools", scale.lanes).await?;
@@ -73,8 +75,6 @@ pub async fn pools(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Res
     operator.stop().await?;
     stand.end(bed).await
 }
-
-const CONNECTIONS: &str = "select count(*) from pg_stat_activity where usename = 'bench_operator'";
 
 async fn make_lanes(stand: &Stand, number: usize) -> anyhow::Result<()> {
     let lanes: Api<TenantLane> = Api::namespaced(stand.client.clone(), &stand.namespace.name);

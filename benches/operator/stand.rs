@@ -10,9 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice::api::IngestTask;
-use sluice::domain::lane::Cap;
 use sluice::store::Database as Store;
-use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 
 use crate::common::asking;
 use crate::common::bed::{Bed, Database};
@@ -54,7 +52,7 @@ impl Stand {
         let account = own.user(&user, &["system:masters"], None);
         let database = bed.ours().await?;
         let store = asking::operator(&database)?;
-        set_pool(&store, "default", uncapped(), None).await?;
+        asking::uncap(&store, None).await?;
         let tasks = Api::namespaced(client.clone(), &namespace.name);
         Ok(Self { database, store, namespace, client, tasks, cluster, account, user })
     }
@@ -65,18 +63,9 @@ impl Stand {
 
     /// That handles tasks as their text says.
     pub async fn worker(&self, slots: usize) -> anyhow::Result<Process> {
-        let (slots, listener) = (slots.to_string(), self.database.listener_url());
-        let settings = [
-            ("SLUICE_TEST_HANDLERS", "all"),
-            ("WORKER_THREADS", slots.as_str()),
-            // Some of its tasks would run for longer than anybody waits.
-            ("SLUICE_DRAIN_SECS", "1"),
-            ("SLUICE_TASK_DELIVERY", "bridged"),
-            ("SLUICE_LISTEN_DATABASE_URL", listener.as_str()),
-        ];
-        let mut worker = Process::start(installed::sluice("worker"), &self.database, &settings)?;
-        worker.registered(&self.database).await?;
-        Ok(worker)
+        // Some of its tasks would run for longer than anybody waits.
+        let more = [("SLUICE_TEST_HANDLERS", "all"), ("SLUICE_DRAIN_SECS", "1")];
+        installed::worker(&self.database, slots, &more).await
     }
 
     /// As fast as the API server takes them.
@@ -163,10 +152,6 @@ impl Stand {
 
 pub fn tenant(number: usize) -> String {
     format!("tenant-{number}")
-}
-
-pub fn uncapped() -> WorkerPoolSettings<'static> {
-    WorkerPoolSettings { ingest_cap: Some(Cap::NONE), lifecycle_cap: Some(Cap::NONE), ..WorkerPoolSettings::default() }
 }
 
 /// An insert whose text says how long it takes.

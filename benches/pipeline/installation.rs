@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::ensure;
-use sluice::domain::lane::Cap;
-use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 
-use crate::common::asking::operator;
+use crate::common::asking::{operator, uncap};
 use crate::common::bed::{Bed, Database};
-use crate::common::installed::sluice;
+use crate::common::installed;
 use crate::common::process::Process;
 
 pub const TENANT: &str = "acme";
@@ -31,30 +29,15 @@ fn built(name: &str) -> anyhow::Result<PathBuf> {
 pub async fn database(bed: &Bed, lease_secs: Option<u32>) -> anyhow::Result<Database> {
     let database = bed.ours().await?;
     let store = operator(&database)?;
-    let settings = WorkerPoolSettings {
-        ingest_cap: Some(Cap::NONE),
-        lifecycle_cap: Some(Cap::NONE),
-        lease_secs,
-        ..WorkerPoolSettings::default()
-    };
-    set_pool(&store, "default", settings, None).await?;
+    uncap(&store, lease_secs).await?;
     store.close().await;
     Ok(database)
 }
 
-/// A real worker with the defaults for all else, wakes by LISTEN as in a cluster.
+/// A real worker, whose log can be read.
 pub async fn worker(database: &Database, slots: usize, more: &[(&str, &str)]) -> anyhow::Result<Process> {
     built("sluice-convert")?;
-    let (slots, listener) = (slots.to_string(), database.listener_url());
-    let settings = [
-        ("WORKER_THREADS", slots.as_str()),
-        ("SLUICE_TASK_DELIVERY", "bridged"),
-        ("SLUICE_LISTEN_DATABASE_URL", listener.as_str()),
-        ("SLUICE_LOG_FORMAT", "json"),
-    ];
-    let mut worker = Process::start(sluice("worker"), database, &[&settings, more].concat())?;
-    worker.registered(database).await?;
-    Ok(worker)
+    installed::worker(database, slots, &[&[("SLUICE_LOG_FORMAT", "json")], more].concat()).await
 }
 
 /// Waits for a number of the database, looking so seldom that it costs what is measured nothing.

@@ -20,6 +20,7 @@ mod scale;
 use std::process::ExitCode;
 
 use common::bed::Bed;
+use common::cells;
 use common::report::Report;
 use figures::FIGURES;
 use scale::Scale;
@@ -29,31 +30,12 @@ const CELLS: [&str; 6] = ["pages", "slots", "memory", "cancel", "resume", "publi
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    match run(&words).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench-pipeline: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run(asked: &[String]) -> anyhow::Result<()> {
     let scale = Scale::from_environment();
-    for word in asked {
-        anyhow::ensure!(CELLS.contains(&word.as_str()), "there is no cell {word}; there are {}", CELLS.join(", "));
-    }
-    let mut report = Report::new(&FIGURES);
-    let bed = Bed::start(scale.quick).await?;
-    report.progress(if scale.quick { "a quick look" } else { "the full run" });
-    for cell in CELLS {
-        if asked.is_empty() || asked.iter().any(|word| word == cell) {
-            measure(cell, &bed, &scale, &mut report).await?;
-        }
-    }
-    report.print(bed.version());
-    Ok(())
+    let result = cells::run(&CELLS, &cells::words(), &FIGURES, scale.quick, async |cell, bed, report| {
+        measure(cell, bed, &scale, report).await
+    })
+    .await;
+    cells::end("bench-pipeline", result)
 }
 
 async fn measure(cell: &str, bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {

@@ -8,7 +8,8 @@ use sluice::store::reads;
 
 use crate::common::asking::{enqueue, operator};
 use crate::common::bed::Bed;
-use crate::common::process::{Command, Process};
+use crate::common::installed::sluice;
+use crate::common::process::Process;
 use crate::common::report::{Report, median};
 use crate::embedded::{Embedded, ignoring_token};
 use crate::scale::Scale;
@@ -28,7 +29,7 @@ pub async fn idle(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Resu
         ("SLUICE_HEALTH_LISTEN", "127.0.0.1:0"),
         ("SLUICE_TEST_HANDLERS", "all"),
     ];
-    let mut worker = Process::start(sluice_worker(), &database, &settings)?;
+    let mut worker = Process::start(sluice("worker"), &database, &settings)?;
     worker.registered(&database).await?;
     // Connections, first statements and what is done once are over.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -45,12 +46,6 @@ pub async fn idle(bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Resu
     report.set("idle_queries_per_s", sent.len() as f64 / elapsed);
     worker.stop().await?;
     bed.drop(database).await
-}
-
-fn sluice_worker() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-    command.arg("worker");
-    command
 }
 
 /// How often each function was called.

@@ -13,6 +13,7 @@ mod scale;
 use std::process::ExitCode;
 
 use common::bed::Bed;
+use common::cells;
 use common::report::Report;
 use figures::FIGURES;
 use latency::Listen;
@@ -23,35 +24,18 @@ const CELLS: [&str; 7] = ["no_op", "pickup", "pickup_poll", "cancel", "cancel_po
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let words = cells::words();
     let result = match words.split_first() {
         Some((first, rest)) if first == embedded::MODE => embedded::serve(rest).await,
         Some(_) | None => run(&words).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench-worker: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    cells::end("bench-worker", result)
 }
 
 async fn run(asked: &[String]) -> anyhow::Result<()> {
     let scale = Scale::from_environment();
-    for word in asked {
-        anyhow::ensure!(CELLS.contains(&word.as_str()), "there is no cell {word}; there are {}", CELLS.join(", "));
-    }
-    let mut report = Report::new(&FIGURES);
-    let bed = Bed::start(scale.quick).await?;
-    report.progress(if scale.quick { "a quick look" } else { "the full run" });
-    for cell in CELLS {
-        if asked.is_empty() || asked.iter().any(|word| word == cell) {
-            measure(cell, &bed, &scale, &mut report).await?;
-        }
-    }
-    report.print(bed.version());
-    Ok(())
+    cells::run(&CELLS, asked, &FIGURES, scale.quick, async |cell, bed, report| measure(cell, bed, &scale, report).await)
+        .await
 }
 
 async fn measure(cell: &str, bed: &Bed, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
