@@ -10,12 +10,12 @@ use sluice::domain::task::{State, TaskType};
 use sluice::ingest::StoreVariables;
 use sluice::store::control::{Request, Scope, cancel};
 use sluice::store::enqueue::NewTask;
-use sluice::store::status::TaskStatus;
 
-use crate::bed::{Bed, TENANT, counted, task};
+use crate::bed::{Bed, TENANT, task};
 use crate::common::pdf::pdf;
 use crate::folder::Folder;
 use crate::object_server::{KEY_ID, Mood, ObjectServer, SECRET};
+use crate::scan::{counts, scan, until_idle};
 
 const PAGE: &str = "The lighthouse of Genoa is lit.";
 
@@ -42,20 +42,6 @@ async fn bed_of(variables: Vec<(String, String)>, allowed: &[&str]) -> Bed {
 
 fn convert_of(url: &str) -> NewTask {
     NewTask { max_attempts: Some(1), ..task(TaskType::PdfProcessing, TENANT, json!({ "url": url })) }
-}
-
-async fn scan(bed: &Bed, url: &str) -> TaskStatus {
-    bed.done(task(TaskType::Scan, TENANT, json!({ "url": url }))).await
-}
-
-fn counts(scanned: &TaskStatus) -> [u64; 4] {
-    assert_eq!(scanned.state, State::Completed, "{:?}", scanned.error);
-    ["files", "enqueued", "unchanged", "skipped"].map(|what| counted(scanned, what))
-}
-
-async fn until_idle(bed: &Bed) {
-    let busy = "select count(*) from sluice.task_status where state in ('pending', 'processing', 'stopping')";
-    bed.until("all is done", async || bed.number(busy).await == 0).await;
 }
 
 #[tokio::test]

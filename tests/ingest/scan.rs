@@ -11,17 +11,17 @@ use crate::bed::{Bed, TENANT, counted, task};
 use crate::common::pdf::pdf;
 use crate::folder::Folder;
 
-async fn scan(bed: &Bed, url: &str) -> TaskStatus {
+pub async fn scan(bed: &Bed, url: &str) -> TaskStatus {
     bed.done(task(TaskType::Scan, TENANT, json!({ "url": url }))).await
 }
 
-fn counts(scanned: &TaskStatus) -> [u64; 4] {
+pub fn counts(scanned: &TaskStatus) -> [u64; 4] {
     assert_eq!(scanned.state, State::Completed, "{:?}", scanned.error);
     ["files", "enqueued", "unchanged", "skipped"].map(|what| counted(scanned, what))
 }
 
 /// Nothing of the tenant is pending or runs.
-async fn until_idle(bed: &Bed) {
+pub async fn until_idle(bed: &Bed) {
     let busy = "select count(*) from sluice.task_status where state in ('pending', 'processing', 'stopping')";
     bed.until("all is done", async || bed.number(busy).await == 0).await;
 }
