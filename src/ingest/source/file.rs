@@ -16,8 +16,10 @@ use crate::worker::NotDone;
 /// Why a file is not read. The messages name what was asked for, and nothing of what is there.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    #[error("this worker reads no files: set SLUICE_FILE_ROOT to the directory that it may read below")]
+    #[error("this worker reads no files: set SLUICE_FILE_ROOT in its pool to the directory that it may read below")]
     NoRoot,
+    #[error("the directory of SLUICE_FILE_ROOT cannot be opened ({0}): mount it into the pool's pods")]
+    RootUnreadable(std::io::ErrorKind),
     #[error("the file is not below the directory that may be read (SLUICE_FILE_ROOT)")]
     Outside,
     #[error("a link or something else that is no directory is on the way to the file: give its real path")]
@@ -39,12 +41,13 @@ pub enum FileError {
 impl FileError {
     pub fn into_not_done(self) -> NotDone {
         let class = match self {
-            FileError::NoRoot | FileError::Outside | FileError::Link | FileError::NotRegular | FileError::Denied => {
+            FileError::Outside | FileError::Link | FileError::NotRegular | FileError::Denied => {
                 FailureClass::SourceForbidden
             }
             FileError::NotFound => FailureClass::SourceNotFound,
             FileError::TooLarge(_) | FileError::TooMany => FailureClass::DocumentTooLarge,
-            FileError::Failed(_) => FailureClass::Unknown,
+            // Of this worker, not of the source: another one of its pool may have the directory, as during a rollout.
+            FileError::NoRoot | FileError::RootUnreadable(_) | FileError::Failed(_) => FailureClass::Unknown,
         };
         NotDone::failed(class, self.to_string())
     }
@@ -106,7 +109,8 @@ fn names_below(root: &Path, path: &Path) -> Result<Vec<PathBuf>, FileError> {
 /// One name after the other, each in the directory that was opened before: whoever moves things meanwhile cannot lead out.
 fn open_directory(root: &Path, names: &[PathBuf]) -> Result<OwnedFd, FileError> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = fs::open(root, directory, Mode::empty()).map_err(|error| refused(error, true))?;
+    let opened = fs::open(root, directory, Mode::empty());
+    let mut at = opened.map_err(|error| FileError::RootUnreadable(error.kind()))?;
     for name in names {
         at = openat(&at, name, directory | OFlags::NOFOLLOW, Mode::empty()).map_err(|error| refused(error, true))?;
     }
@@ -204,6 +208,18 @@ mod tests {
         }
         let without = open(None, &tree.0.join("root/inner/page.md"), MAX_BYTES);
         assert_eq!(without.map(drop), Err(FileError::NoRoot));
+    }
+
+    #[test]
+    fn worker_that_has_not_the_directory_does_not_condemn_the_source() {
+        let root = Path::new("/nowhere/documents");
+        let refusals = [list(None, root).unwrap_err(), list(Some(root), root).unwrap_err()];
+        for (refusal, says) in
+            refusals.into_iter().zip(["set SLUICE_FILE_ROOT in its pool", "mount it into the pool's pods"])
+        {
+            let NotDone::Failed { class, message } = refusal.into_not_done() else { panic!("a failure") };
+            assert!(!class.is_permanent() && message.contains(says), "{class}: {message}");
+        }
     }
 
     #[test]
