@@ -113,6 +113,8 @@ macro_rules! described {
     };
 }
 
+pub(crate) use described;
+
 described! {
     pub enum ConditionType {
         Accepted = "The database has taken it over. False: nothing happens until the spec, or what it names, is changed.",
@@ -125,7 +127,7 @@ described! {
         DeliveryRule = "The pool's delivery suits its replicas. False: it is held at one replica.",
         TemplateValid = "Kubernetes takes the pool's template. False: the workers stay as they are.",
         Scaled = "The pool has as many workers as it should.",
-        Ready = "What the spec asks for is so. For kstatus, Flux and Argo CD.",
+        Ready = "What the spec asks for is so; of a pool, all workers are of its template and ready. For kstatus, Flux and Argo CD.",
         Reconciling = "It is on its way there. For kstatus, Flux and Argo CD.",
         Stalled = "It will not get there by itself. For kstatus, Flux and Argo CD.",
     }
@@ -204,7 +206,8 @@ described! {
         AtMinimum = "The permitted work wants fewer workers than minReplicas.",
         DemandUnknown = "The database did not answer: the number of workers stays.",
         Draining = "Workers that are to go finish what they hold.",
-        RollingOut = "A new template is being rolled out: no workers are removed meanwhile.",
+        WorkersStarting = "Not all workers are there and ready yet.",
+        RollingOut = "Workers of an earlier template are being replaced. Until then they may take work, and none are removed for a lower demand.",
         DriftCorrected = "Somebody else changed the workers' number or template. It was set back.",
         DriftTolerated = "Somebody else keeps changing the workers. It is left to them; find out who.",
     }

@@ -1,4 +1,5 @@
-//! The way of docs/install.md from nothing to a task and back to nothing, with its own commands, and those of the other pages.
+//! The way of docs/install.md from nothing to a task and back to nothing, with its own commands, and those of the other pages
+//! and of README.md.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -51,6 +52,26 @@ EOF
 kubectl --namespace acme wait ingesttask/with-roles --for=condition=Succeeded --timeout=120s
 kubectl --namespace acme wait tenantlane/ingest --for=condition=Ready --timeout=60s
 kubectl --namespace acme wait ingesttask/kept --for=jsonpath='{.metadata.finalizers[0]}'=sluice.dev/stop --timeout=60s
+"#;
+
+/// The section of README.md that begins where docs/install.md ends.
+const FOLDER: &str = "A folder of PDFs, two tenants";
+/// The image of the test is one program of this machine, and has no other one beside it.
+const CONVERTER_IS_ELSEWHERE: &str = r#"
+converter=$(realpath "$(readlink --canonicalize "$(command -v sluice)")-convert")
+kubectl --namespace sluice-system patch workerpool default --type=json --patch '[{"op": "add",
+  "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "SLUICE_CONVERTER", "value": "'$converter'"}}]'
+kubectl --namespace sluice-system wait workerpool/default --for=condition=Ready --timeout=120s
+"#;
+/// The PDFs and texts of examples/documents, for each of the two.
+const FOLDER_IS_IN: &str = r#"
+published() { psql "$ADMIN_URL" --quiet --tuples-only --no-align --command '\connect sluice' --command \
+  "select count(*) from ingest.document_versions where tenant = '$1'" | tail -1; }
+expected=$(ls examples/documents/*.pdf examples/documents/*.md | wc -l)
+until [ "$(published north)" -ge $expected ]; do sleep 1; done
+# What was cancelled there is not taken in again, unless the scan was first.
+until [ "$(published south)" -ge $((expected - 1)) ]; do sleep 1; done
+kubectl delete namespace north south --timeout=60s
 "#;
 
 /// A shell that has kubectl, helm and what the first blocks of the page ask for.
@@ -148,11 +169,14 @@ impl Drop for Witness<'_> {
 }
 
 fn describe(cluster: &Cluster) -> String {
-    let asked: [&[&str]; 4] = [
+    let workers = "--selector=app.kubernetes.io/name=sluice-worker";
+    let asked: [&[&str]; 6] = [
         &["get", "all", "--namespace=sluice-system"],
         &["get", "events", "--namespace=sluice-system"],
         &["logs", "--namespace=sluice-system", "--selector=app.kubernetes.io/instance=sluice", "--prefix", "--tail=50"],
-        &["get", "ingesttasks", "--namespace=acme", "--output=yaml"],
+        &["logs", "--namespace=sluice-system", workers, "--prefix", "--tail=50"],
+        &["get", "workerpools", "--namespace=sluice-system", "--output=yaml"],
+        &["get", "ingesttasks", "--all-namespaces", "--output=yaml"],
     ];
     let answers = asked.map(|args| cluster.admin().try_run(args).unwrap_or_else(|error| error));
     answers.join("\n")
@@ -178,6 +202,14 @@ fn pages_lead_from_nothing_to_a_task_and_back() {
     for page in ["docs/rbac.md", "docs/troubleshooting.md"] {
         commands(page).iter().for_each(|(heading, block)| shell.run(heading, block));
     }
+    let readme = commands("README.md");
+    for (number, (heading, block)) in readme.iter().filter(|(heading, _)| heading == FOLDER).enumerate() {
+        shell.run(heading, block);
+        if number == 0 {
+            shell.run(heading, CONVERTER_IS_ELSEWHERE);
+        }
+    }
+    shell.run(FOLDER, FOLDER_IS_IN);
     assert_operator_was_refused_nothing(cluster, own);
     let (upgrade, uninstall): (Vec<_>, Vec<_>) = after.into_iter().partition(|(heading, _)| heading == "Upgrade");
     upgrade.iter().for_each(|(heading, block)| shell.run(heading, block));

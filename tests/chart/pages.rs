@@ -34,7 +34,7 @@ pub fn commands(page: &str) -> Vec<(String, String)> {
 }
 
 /// Conditions that are as they should be, or that say no more than that something is on its way: nobody looks for help.
-const PLAIN: [Reason; 22] = [
+const PLAIN: [Reason; 23] = [
     Reason::Accepted,
     Reason::UpToDate,
     Reason::InProgress,
@@ -57,6 +57,7 @@ const PLAIN: [Reason; 22] = [
     Reason::DriftCorrected,
     Reason::HeldByPolicy,
     Reason::AtMinimum,
+    Reason::WorkersStarting,
 ];
 
 /// What stands between backticks.

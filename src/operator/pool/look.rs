@@ -11,6 +11,7 @@ use super::apply::{self, Refused};
 use super::jobs::Standing;
 use super::observe::{Owned, Seen, owned, see};
 use super::plan::{Drift, DriftState, Facts, Memory, Plan, Wait, plan};
+use super::rollout::{Progress, progress};
 use super::spec::PoolSpec;
 use super::status::{self, Counts, Demand, Known, Scale, Template};
 use super::{ByUid, uid, workload};
@@ -177,8 +178,7 @@ impl Look<'_> {
     }
 
     fn plan(&mut self, spec: &PoolSpec, seen: &Seen, limits: Limits, now: Time) -> Plan {
-        let of_pool: Option<Vec<PoolWorker>> =
-            self.rows.map(|rows| rows.workers.iter().filter(|worker| worker.pool == spec.name).cloned().collect());
+        let of_pool = self.workers_of(spec);
         let slots = of_pool.iter().flatten().filter(|worker| worker.is_alive && worker.pod_uid.is_some());
         let threads = spec.threads_or(slots.map(|worker| worker.slots));
         // A pool whose row is not there yet has no work.
@@ -193,6 +193,11 @@ impl Look<'_> {
             now: now.get().timestamp(),
         };
         plan(&facts, &mut self.pool.memory)
+    }
+
+    /// `None` if the database did not answer.
+    fn workers_of(&self, spec: &PoolSpec) -> Option<Vec<PoolWorker>> {
+        self.rows.map(|rows| rows.workers.iter().filter(|worker| worker.pool == spec.name).cloned().collect())
     }
 
     /// Makes the Deployment what the template says. Answers whether it was written.
@@ -302,14 +307,16 @@ impl Look<'_> {
             desired: plan.decision.replicas,
             draining: plan.draining,
         };
-        self.show_counts(spec, counts, Scale::Workers(plan), seen.problem.as_deref(), now).await
+        let workers = self.workers_of(spec);
+        let progress = progress(seen.facts.as_ref(), &seen.pods, &seen.leaving, workers.as_deref());
+        self.show_counts(spec, counts, (Scale::Workers(plan), progress), seen.problem.as_deref(), now).await
     }
 
     async fn show_counts(
         &mut self,
         spec: &PoolSpec,
         counts: Counts,
-        scale: Scale<'_>,
+        (scale, progress): (Scale<'_>, Progress),
         problem: Option<&str>,
         now: Time,
     ) -> Result<(), Fault> {
@@ -332,6 +339,7 @@ impl Look<'_> {
             }),
             template,
             scale,
+            progress,
             problem,
         };
         let wanted = status::status(&known, now);
@@ -391,7 +399,7 @@ impl Look<'_> {
             Some(_) => Scale::Jobs { is_full: wants > u64::from(max) },
             None => Scale::Workers(&unknown),
         };
-        self.show_counts(spec, counts, scale, seen.problem.as_deref(), now).await
+        self.show_counts(spec, counts, (scale, Progress::Done), seen.problem.as_deref(), now).await
     }
 
     async fn try_template(&mut self, wanted: &Value) -> Result<(), Fault> {

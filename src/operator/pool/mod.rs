@@ -26,6 +26,7 @@ mod jobs;
 mod look;
 mod observe;
 mod plan;
+mod rollout;
 mod spec;
 mod status;
 mod workload;

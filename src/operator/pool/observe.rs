@@ -25,6 +25,8 @@ pub struct Seen {
     pub deployment: Option<Arc<Deployment>>,
     pub facts: Option<DeploymentFacts>,
     pub pods: Vec<PodFacts>,
+    /// Uids of pods that were told to end and have not.
+    pub leaving: Vec<String>,
     /// Of mode Job, those that have not ended.
     pub jobs: u32,
     /// Why workers do not start, if some do not.
@@ -51,14 +53,16 @@ pub fn see(pool: &WorkerPool, cached: &Cached, now: i64) -> Seen {
     let replica_sets: Vec<_> = cached.replica_sets.all().into_iter().filter(|set| is_of_pool(&**set)).collect();
     let pods: Vec<_> = cached.pods.all().into_iter().filter(|pod| is_of_pool(&**pod) && of_deployment(pod)).collect();
     let facts = deployment.as_deref().map(|deployment| deployment_facts(deployment, &replica_sets));
+    let leaving = pods.iter().filter(|pod| is_leaving(pod)).filter_map(|pod| pod.uid()).collect();
     let live = pods.iter().filter(|pod| is_live(pod));
     let pods: Vec<_> = live.map(|pod| pod_facts(pod, now)).collect();
     let failed_create = deployment.as_deref().and_then(|deployment| condition(deployment, "ReplicaFailure", "True"));
     let pod_problem =
         || pods.iter().find_map(|pod| pod.problem.clone().map(|problem| format!("pod {}: {problem}", pod.name)));
-    let problem = failed_create.or_else(pod_problem).map(|problem| cut(&problem).to_owned());
+    let no_progress = || deployment.as_deref().and_then(|deployment| condition(deployment, "Progressing", "False"));
+    let problem = failed_create.or_else(pod_problem).or_else(no_progress).map(|problem| cut(&problem).to_owned());
     let jobs = cached.jobs.all().into_iter().filter(|job| is_of_pool(&**job) && !has_ended(job)).count();
-    Seen { deployment, facts, pods, jobs: u32::try_from(jobs).unwrap_or(u32::MAX), problem }
+    Seen { deployment, facts, pods, leaving, jobs: u32::try_from(jobs).unwrap_or(u32::MAX), problem }
 }
 
 pub fn owned(deployment: &Deployment, pool: &WorkerPool) -> Owned {
@@ -100,7 +104,15 @@ fn deployment_facts(deployment: &Deployment, replica_sets: &[Arc<ReplicaSet>]) -
         }),
         _ => None,
     };
-    DeploymentFacts { replicas, pods, rollout, replica_set }
+    DeploymentFacts {
+        replicas,
+        pods,
+        outdated: pods.saturating_sub(size(status.updated_replicas)),
+        available: size(status.available_replicas),
+        is_observed,
+        rollout,
+        replica_set,
+    }
 }
 
 /// The message of a condition, if it stands so.
@@ -151,8 +163,16 @@ fn waits_badly(container: &ContainerStatus) -> Option<String> {
 
 /// It has not ended and is not on its way out.
 fn is_live(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !is_over(pod)
+}
+
+fn is_leaving(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() && !is_over(pod)
+}
+
+fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Pods of Jobs have the label too.

@@ -25,6 +25,11 @@ pub struct DeploymentFacts {
     pub replicas: u32,
     /// Of its status.
     pub pods: u32,
+    /// Those of them that are not of its newest template.
+    pub outdated: u32,
+    pub available: u32,
+    /// The status speaks of the newest spec.
+    pub is_observed: bool,
     pub rollout: Rollout,
     /// Pods of its only ReplicaSet, and those of them that it believes to be ready; `None` while there are several.
     pub replica_set: Option<(u32, u32)>,

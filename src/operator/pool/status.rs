@@ -1,6 +1,7 @@
 //! What a pool's resource shows: its workers, why there are so many, and what keeps it from having others.
 
 use super::plan::{DriftState, Plan, Wait};
+use super::rollout::Progress;
 use super::spec::PoolSpec;
 use crate::api::conditions::{ConditionType, Reason, cut};
 use crate::api::{ConditionStatus, SUMMARY_MAX_CHARS, Time, WorkerPoolStatus};
@@ -17,6 +18,7 @@ pub struct Known<'a> {
     pub demand: Option<Demand>,
     pub template: Template<'a>,
     pub scale: Scale<'a>,
+    pub progress: Progress,
     /// Why workers do not start, if some do not.
     pub problem: Option<&'a str>,
 }
@@ -54,7 +56,7 @@ pub enum Scale<'a> {
 
 /// `now` is for the conditions whose status changes.
 pub fn status(known: &Known<'_>, now: Time) -> WorkerPoolStatus {
-    let Known { spec, generation, before, counts, demand, template, scale, problem } = known;
+    let Known { spec, generation, before, counts, demand, template, scale, progress, problem } = known;
     let before_conditions = before.map_or(&[][..], |status| &status.conditions);
     let mut conditions = ConditionList::new(before_conditions, *generation, now);
     let boot = match &spec.boot {
@@ -97,11 +99,11 @@ pub fn status(known: &Known<'_>, now: Time) -> WorkerPoolStatus {
         }
         (_, _, Some(message)) => Standing::Stalled { reason: Reason::PodsNotReady, message: (*message).to_owned() },
         _ if is_scaled == ConditionStatus::False => Standing::Reconciling { reason, message: why.clone() },
-        _ => Standing::Ready { reason: Reason::UpToDate, message: "the pool is as its spec says".to_owned() },
+        _ => progressed(*progress),
     };
     let summary = match &standing {
-        Standing::Stalled { message, .. } => message.clone(),
-        Standing::Ready { .. } | Standing::Reconciling { .. } => why,
+        Standing::Stalled { message, .. } | Standing::Reconciling { message, .. } => message.clone(),
+        Standing::Ready { .. } => why,
     };
     conditions.stand(&standing);
     WorkerPoolStatus {
@@ -181,6 +183,23 @@ fn scaled(scale: Scale<'_>) -> (bool, Reason, String) {
     }
 }
 
+/// What is worth waiting for after a change of the template.
+fn progressed(progress: Progress) -> Standing {
+    match progress {
+        Progress::Done => {
+            Standing::Ready { reason: Reason::UpToDate, message: "the pool is as its spec says".to_owned() }
+        }
+        Progress::Starting => Standing::Reconciling {
+            reason: Reason::WorkersStarting,
+            message: "not all workers are there and ready yet".to_owned(),
+        },
+        Progress::RollingOut => Standing::Reconciling {
+            reason: Reason::RollingOut,
+            message: "workers of an earlier template may still take work: they are being replaced".to_owned(),
+        },
+    }
+}
+
 /// What has come to be with this status, for an event.
 pub fn news(before: Option<&WorkerPoolStatus>, after: &WorkerPoolStatus) -> Option<(EventReason, String)> {
     const NEWS: [Reason; 4] =
@@ -241,6 +260,7 @@ mod tests {
             demand: Some(Demand { slots: 3, running: 2 }),
             template: Template::Accepted,
             scale: Scale::Workers(plan),
+            progress: Progress::Done,
             problem: None,
         }
     }
@@ -289,6 +309,20 @@ mod tests {
         let second = status(&Known { before: Some(&first), demand: None, ..known(&spec, &unknown) }, at(2));
         assert_eq!((second.demand, second.running), (Some(3), Some(2)));
         assert_eq!(reason(&second, ConditionType::Scaled), (ConditionStatus::False, "DemandUnknown"));
+    }
+
+    #[test]
+    fn pool_is_ready_only_with_workers_of_its_template() {
+        let spec = spec(json!({ "template": {} }));
+        let plan = plan(scaling::Reason::MatchesDemand, Wait::Nothing);
+        for (progress, expected) in [(Progress::Starting, "WorkersStarting"), (Progress::RollingOut, "RollingOut")] {
+            let shown = status(&Known { progress, ..known(&spec, &plan) }, at(1));
+            assert_eq!(reason(&shown, ConditionType::Ready), (ConditionStatus::False, expected));
+            assert_eq!(reason(&shown, ConditionType::Reconciling), (ConditionStatus::True, expected));
+            assert_eq!(reason(&shown, ConditionType::Scaled), (ConditionStatus::True, "MatchesDemand"));
+            let ready = shown.conditions.iter().find(|condition| condition.is(ConditionType::Ready)).unwrap();
+            assert_eq!(ready.observed_generation, Some(1), "kubectl wait looks at it");
+        }
     }
 
     #[test]

@@ -36,7 +36,15 @@ fn worker(pod: &str, is_draining: bool, leases: u64) -> PoolWorker {
 }
 
 fn settled(replicas: u32, ready: u32) -> DeploymentFacts {
-    DeploymentFacts { replicas, pods: replicas, rollout: Rollout::Settled, replica_set: Some((replicas, ready)) }
+    DeploymentFacts {
+        replicas,
+        pods: replicas,
+        outdated: 0,
+        available: ready,
+        is_observed: true,
+        rollout: Rollout::Settled,
+        replica_set: Some((replicas, ready)),
+    }
 }
 
 fn facts<'a>(want: u64, deployment: &'a DeploymentFacts, pods: &'a [PodFacts], workers: &'a [PoolWorker]) -> Facts<'a> {
@@ -113,7 +121,7 @@ fn one_that_is_on_its_way_out_is_not_counted_twice() {
     // 4 → 3 was written; the pod and the ReplicaSet's status are still those of before.
     let pods = [gone_idle("a"), pod("b"), pod("c"), pod("d")];
     let workers = [worker("a", true, 0), worker("b", false, 1), worker("c", false, 1), worker("d", false, 1)];
-    let deployment = DeploymentFacts { replicas: 3, replica_set: Some((4, 3)), pods: 4, rollout: Rollout::Settled };
+    let deployment = DeploymentFacts { replicas: 3, replica_set: Some((4, 3)), ..settled(4, 3) };
     let plan = planned(&facts(2, &deployment, &pods, &workers));
     assert_eq!(plan.replicas, None);
     assert_eq!(plan.undrain, []);
