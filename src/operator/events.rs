@@ -17,7 +17,7 @@ use super::cache::Unreadable;
 use super::context::FIELD_MANAGER;
 use super::instrument::{ApiWrite, Kind, Metrics};
 use super::leader::Leadership;
-use crate::domain::closed_set;
+use crate::api::conditions::described;
 
 /// Events that wait to be written; what comes on top is dropped, since an event is only a hint.
 const WAITING_MAX: usize = 256;
@@ -29,38 +29,27 @@ const NAME_PART_MAX_BYTES: usize = 230;
 /// Events whose number is remembered; one that is forgotten counts anew.
 const COUNTS_MAX: usize = 10_000;
 
-closed_set! {
-    /// What an event of ours may be about. docs list them; a new one goes here.
-    pub enum EventReason("event reason") {
-        /// The task is not taken in; the condition Accepted says why.
-        Refused = "Refused",
-        /// The task has failed, and is not tried again by itself.
-        Failed = "Failed",
-        /// The task was cancelled, and not by its spec.
-        Cancelled = "Cancelled",
-        /// A retry that was asked for is not possible.
-        RetryRefused = "RetryRefused",
-        /// The object in the API server does not fit its schema.
-        Unreadable = "Unreadable",
-        /// Another resource, older than this one, manages the same lane.
-        Conflict = "Conflict",
-        /// A cap is lower than asked for.
-        Clamped = "Clamped",
-        /// The Deployment of a pool was scaled.
-        Scaled = "Scaled",
-        /// Someone else changed what the operator manages, and it was put back.
-        DriftCorrected = "DriftCorrected",
-        /// A pool's settings cannot run.
-        InvalidPool = "InvalidPool",
+described! {
+    /// What an event of ours may be about; `docs/reference.md` is made from it.
+    pub enum EventReason {
+        Refused = "The task or lane is not taken over. The condition Accepted says why.",
+        Failed = "The task has failed, and is not tried again by itself. status.failure says why.",
+        Cancelled = "The task was cancelled, and not by its spec.",
+        Unreadable = "The stored object does not fit this version. The note says where; write it anew.",
+        Conflict = "An older TenantLane has the same tenant and class, and wins.",
+        Clamped = "A lane's cap is lower than asked for.",
+        Scaled = "A pool's Deployment was scaled. The note says from what to what, and why.",
+        DriftCorrected = "Somebody else changed what the operator manages. It was set back.",
+        InvalidPool = "A pool's settings, template or pods cannot run. The condition Stalled says the same.",
     }
 }
 
 impl EventReason {
-    fn is_warning(self) -> bool {
+    /// Else it is `Normal`.
+    pub const fn is_warning(self) -> bool {
         match self {
             Self::Refused
             | Self::Failed
-            | Self::RetryRefused
             | Self::Unreadable
             | Self::Conflict
             | Self::InvalidPool

@@ -56,6 +56,12 @@ impl EncodeLabelValue for Outcome {
     }
 }
 
+impl EncodeLabelValue for Name {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        encoder.write_str(self.0)
+    }
+}
+
 impl EncodeLabelValue for ApiWrite {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
         encoder.write_str(self.as_str())
@@ -79,6 +85,33 @@ struct Written {
     write: ApiWrite,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfClass {
+    class: Name,
+    state: Name,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfLane {
+    tenant: String,
+    class: Name,
+    state: Name,
+}
+
+/// A name of a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name(pub &'static str);
+
+/// How many tasks of a lane, or of all lanes of a class, are in a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Depth<'a> {
+    /// `None`: of all.
+    pub tenant: Option<&'a str>,
+    pub class: Name,
+    pub state: Name,
+    pub tasks: u64,
+}
+
 /// In seconds; finest where the promises are (150 ms for a cancel, 500 ms for a status).
 const BUCKETS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
@@ -95,6 +128,8 @@ pub struct Metrics {
     mirror_behind: Gauge,
     cancel_seconds: Histogram,
     leader: Gauge,
+    tasks: Family<OfClass, Gauge>,
+    lane_tasks: Family<OfLane, Gauge>,
 }
 
 impl Metrics {
@@ -110,9 +145,15 @@ impl Metrics {
             mirror_behind: Gauge::default(),
             cancel_seconds: seconds(),
             leader: Gauge::default(),
+            tasks: Family::default(),
+            lane_tasks: Family::default(),
         };
         metrics.with_registry(|registry| {
-            registry.register("reconciles", "Looks at objects, by how they ended", metrics.reconciles.clone());
+            registry.register(
+                "reconciles",
+                "Looks at objects, by kind and by how they ended",
+                metrics.reconciles.clone(),
+            );
             registry.register("reconcile_seconds", "How long a look took", metrics.reconcile_seconds.clone());
             registry.register("queue_length", "Objects that wait for a look", metrics.queue_length.clone());
             registry.register("api_writes", "Writes to the API server", metrics.api_writes.clone());
@@ -129,6 +170,12 @@ impl Metrics {
                 metrics.cancel_seconds.clone(),
             );
             registry.register("leader", "1 while this process leads", metrics.leader.clone());
+            registry.register("tasks", "Live tasks of all lanes, by class and state", metrics.tasks.clone());
+            registry.register(
+                "lane_tasks",
+                "Live tasks by lane and state, of the hundred lanes that have the most",
+                metrics.lane_tasks.clone(),
+            );
         });
         metrics
     }
@@ -176,6 +223,24 @@ impl Metrics {
 
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// All that was said of lanes before is taken back; nobody reads a half of it.
+    pub fn lanes(&self, depths: &[Depth<'_>]) {
+        self.with_registry(|_| {
+            self.tasks.clear();
+            self.lane_tasks.clear();
+            for Depth { tenant, class, state, tasks } in depths {
+                let tasks = i64::try_from(*tasks).unwrap_or(i64::MAX);
+                match tenant {
+                    None => self.tasks.get_or_create(&OfClass { class: *class, state: *state }).set(tasks),
+                    Some(tenant) => {
+                        let lane = OfLane { tenant: (*tenant).to_owned(), class: *class, state: *state };
+                        self.lane_tasks.get_or_create(&lane).set(tasks)
+                    }
+                };
+            }
+        });
     }
 }
 

@@ -9,6 +9,7 @@ mod bounds;
 mod changes;
 mod examples;
 mod generated;
+mod metrics;
 mod reading;
 mod reference;
 mod rules;

@@ -7,17 +7,37 @@ use std::path::Path;
 
 use serde_json::Value;
 use sluice::api::conditions::{ConditionType, Reason};
+use sluice::operator::events::EventReason;
 
 use crate::generated::{definitions, fields};
+use crate::metrics::metrics;
 
 const INTRODUCTION: &str = "\
-# Reference: fields, conditions, reasons
+# Reference: fields, conditions, events, metrics
 
 Made from the code by `make generate`; a test compares. `kubectl explain igt.spec` says the same.
 
 Group `sluice.dev`, version `v1alpha1`. No field has a default in the schema: what nobody wrote stays unwritten, and the
 operator takes what *Meaning* says. Null is the same as absent, but server-side apply refuses it. *Fixed* means that the
 field can be neither changed, added nor removed: the API server refuses it, and a new resource is needed.
+";
+
+const EVENTS: &str = "
+## Events
+
+One Event object for each reason of a resource, however often it happens; `kubectl describe` shows them. An event is a hint
+that may be lost: the conditions say the same.
+
+| reason | type | meaning |
+|---|---|---|
+";
+
+const METRICS: &str = "
+## Metrics
+
+Label values are closed sets, but for `tenant`: of lanes, the hundred with the most live tasks are shown one by one, and all
+of them in the sums. States that a task can be in: `running`, `stopping`, `waiting` (for a worker), `parked` (its lane is full,
+held or resting), `suspended`, `backing_off`. A histogram has `_bucket`, `_sum` and `_count`.
 ";
 
 fn render() -> String {
@@ -62,6 +82,19 @@ fn render() -> String {
     text += "\n## Reasons\n\n| reason | meaning, and what to do |\n|---|---|\n";
     for reason in Reason::ALL {
         let _ = writeln!(text, "| {reason} | {} |", reason.description());
+    }
+    text += EVENTS;
+    for reason in EventReason::ALL {
+        let type_ = if reason.is_warning() { "Warning" } else { "Normal" };
+        let _ = writeln!(text, "| {reason} | {type_} | {} |", reason.description());
+    }
+    text += METRICS;
+    for (title, metrics) in metrics() {
+        let _ = write!(text, "\n{title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n");
+        for metric in metrics {
+            let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(" ");
+            let _ = writeln!(text, "| `{}` | {} | {labels} | {}. |", metric.name, metric.type_, metric.help);
+        }
     }
     text
 }
