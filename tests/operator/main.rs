@@ -7,6 +7,7 @@ mod lanes;
 mod leader;
 mod pools;
 mod scene;
+mod second_look;
 mod standalone;
 mod task_admission;
 mod task_cancel;

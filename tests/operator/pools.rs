@@ -7,13 +7,14 @@ use std::{io, thread};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use sluice::api::{WorkerPool, WorkerPoolStatus};
+use sluice::api::{IngestTaskStatus, WorkerPool, WorkerPoolStatus};
 use sluice::domain::task::TaskType;
 use sluice::store::Role;
 use sluice::store::enqueue::{NewTask, enqueue_many};
+use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 use sqlx::Row;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, condition};
 
 const IMAGE: &str = "sluice.test/worker:1";
 /// Pods start and end meanwhile.
@@ -40,14 +41,14 @@ fn forward(to: String) -> u16 {
     port
 }
 
-struct Pools {
-    scene: Scene,
+pub struct Pools {
+    pub scene: Scene,
     pools: Api<WorkerPool>,
     template: Value,
 }
 
 impl Pools {
-    async fn new(purpose: &str) -> Option<Self> {
+    pub async fn new(purpose: &str) -> Option<Self> {
         Some(Self::of(Scene::new(purpose).await?))
     }
 
@@ -70,7 +71,7 @@ impl Pools {
         Self { pools: Api::namespaced(scene.client.clone(), &scene.namespace.name), scene, template }
     }
 
-    async fn make(&self, name: &str, spec: Value) -> Result<WorkerPool, kube::Error> {
+    pub async fn make(&self, name: &str, spec: Value) -> Result<WorkerPool, kube::Error> {
         let mut spec = spec;
         if spec["template"].is_null() {
             spec["template"] = self.template.clone();
@@ -81,7 +82,7 @@ impl Pools {
         self.pools.create(&PostParams::default(), &serde_json::from_value(object).expect("a pool")).await
     }
 
-    async fn shown(&self, name: &str, is_so: impl Fn(&WorkerPoolStatus) -> bool) -> WorkerPoolStatus {
+    pub async fn shown(&self, name: &str, is_so: impl Fn(&WorkerPoolStatus) -> bool) -> WorkerPoolStatus {
         let begun = Instant::now();
         loop {
             let status = self.pools.get(name).await.expect("an answer").status.unwrap_or_default();
@@ -122,7 +123,7 @@ impl Pools {
     }
 }
 
-fn says(status: &WorkerPoolStatus, type_: &str, value: &str, reason: &str) -> bool {
+pub fn says(status: &WorkerPoolStatus, type_: &str, value: &str, reason: &str) -> bool {
     let found = status.conditions.iter().find(|condition| condition.type_ == type_);
     found.is_some_and(|found| format!("{:?}", found.status) == value && found.reason == reason)
 }
@@ -198,6 +199,91 @@ async fn rollout_under_load_loses_no_attempt() {
             .pointer("/spec/template/metadata/annotations")
             .is_some_and(|it| it.to_string().contains("restartedAt"))
     );
+
+    // Of a new template, kubectl waits until nobody else claims.
+    let mut template = pools.template.clone();
+    let variables = template["spec"]["containers"][0]["env"].as_array_mut().expect("variables");
+    variables.push(json!({ "name": "SLUICE_FILE_ROOT", "value": "/documents" }));
+    let patch = Patch::Merge(json!({ "spec": { "template": template } }));
+    pools.enqueue(&[1_500; 8]).await;
+    pools.pools.patch("default", &PatchParams::default(), &patch).await.expect("it is taken");
+    pools.scene.namespace.kubectl(&["wait", "workerpool/default", "--for=condition=Ready", "--timeout=60s"]);
+    let of_new: Value =
+        serde_json::from_str(&pools.scene.namespace.kubectl(&["get", "pods", "--output=json"])).expect("JSON");
+    let of_new: Vec<String> = of_new["items"]
+        .as_array()
+        .expect("pods")
+        .iter()
+        .filter_map(|pod| {
+            let variables = pod["spec"]["containers"][0]["env"].as_array()?;
+            let is_new = variables.iter().any(|variable| variable["name"] == "SLUICE_FILE_ROOT");
+            is_new.then(|| pod["metadata"]["uid"].as_str().map(str::to_owned))?
+        })
+        .collect();
+    let claiming: Vec<String> = sqlx::query_scalar(
+        "select pod_uid from sluice.pool_workers('default') where alive and not draining and pod_uid is not null",
+    )
+    .fetch_all(pools.scene.db.admin())
+    .await
+    .expect("workers");
+    assert_eq!(claiming.len(), 2, "{claiming:?}");
+    assert!(claiming.iter().all(|uid| of_new.contains(uid)), "{claiming:?} are not all of {of_new:?}");
+    pools.all_completed(98).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn template_that_does_not_run_is_told_with_the_words_of_kubernetes() {
+    let Some(pools) = Pools::new("unable").await else { return };
+    let rows = [
+        (
+            "secret",
+            json!({ "env": [{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "nowhere", "key": "k" } } }] }),
+            "secret \"nowhere\" not found",
+        ),
+        ("image", json!({ "image": "sluice.test/none:1" }), "sluice.test/none:1"),
+        (
+            "crash",
+            json!({ "args": ["worker", "--none-such"] }),
+            "CrashLoopBackOff: container worker ends with exit code 2",
+        ),
+    ];
+    for (name, container, _) in &rows {
+        let mut worker = json!({ "name": "worker", "image": IMAGE });
+        worker.as_object_mut().expect("an object").extend(container.as_object().expect("an object").clone());
+        let spec =
+            json!({ "delivery": "bridged", "minReplicas": 1, "template": { "spec": { "containers": [worker] } } });
+        pools.make(name, spec).await.expect("it is made");
+    }
+    for (name, _, words) in rows {
+        let told = |status: &WorkerPoolStatus| {
+            says(status, "Stalled", "True", "PodsNotReady")
+                && status.summary.as_ref().is_some_and(|it| it.contains(words))
+        };
+        let status = pools.shown(name, told).await;
+        assert!(says(&status, "Ready", "False", "PodsNotReady"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_of_a_pool_that_is_not_there_says_what_to_make() {
+    let Some(pools) = Pools::new("missing").await else { return };
+    set_pool(&pools.scene.operator_role, "heavy", WorkerPoolSettings::default(), None).await.expect("a row");
+    let lane = json!({
+        "apiVersion": "sluice.dev/v1alpha1", "kind": "TenantLane", "metadata": { "name": "ingest" },
+        "spec": { "class": "ingest", "pool": "heavy" },
+    });
+    let lane = serde_json::from_value(lane).expect("a lane");
+    pools.scene.lanes.create(&PostParams::default(), &lane).await.expect("it is made");
+    pools.scene.accepted("one").await;
+    let status = pools.scene.wait_condition("one", "LanePermitted", "False", "PoolMissing").await;
+    assert!(status.summary.is_some_and(|summary| summary.contains("heavy")));
+
+    pools.make("heavy", json!({ "delivery": "bridged" })).await.expect("it is made");
+    pools.scene.wait("one", |status| says_of_task(status, "LanePermitted", "True")).await;
+}
+
+fn says_of_task(status: &IngestTaskStatus, type_: &str, value: &str) -> bool {
+    condition(status, type_).is_some_and(|(held, _)| held == value)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! One pass looks at all lanes: a single statement counts them all, so a second pass costs the same with one lane or a
 //! thousand, and no event can be missed for longer than the next pass.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,11 @@ use super::tenancy::Grants;
 use super::write::{StatusWrite, write_status};
 use super::{Caches, Context};
 use crate::api::{TenantLane, TenantLaneStatus, Time};
+use crate::domain::lane::Class;
 use crate::store::reads::LaneCounts;
 
 mod apply;
+mod depth;
 mod observe;
 mod pace;
 mod plan;
@@ -44,8 +46,8 @@ pub struct Cached {
     pub objects: Arc<Cache<TenantLane>>,
     /// Which tenants a namespace may name; the task controller asks too.
     pub grants: Grants,
-    /// All lanes as the leader last saw them.
-    rows: watch::Sender<Arc<Vec<LaneCounts>>>,
+    /// As the leader last counted.
+    counted: watch::Sender<Arc<Counted>>,
     changed: Notify,
 }
 
@@ -55,7 +57,7 @@ impl Cached {
         Self {
             objects: Arc::new(Cache::new()),
             grants: Grants::new(),
-            rows: watch::Sender::new(Arc::default()),
+            counted: watch::Sender::new(Arc::default()),
             changed: Notify::new(),
         }
     }
@@ -68,9 +70,23 @@ impl Cached {
         self.objects.synced().await;
     }
 
-    /// All lanes, changed with each pass of the leader; empty before the first.
-    pub fn rows(&self) -> watch::Receiver<Arc<Vec<LaneCounts>>> {
-        self.rows.subscribe()
+    /// Changed with each pass of the leader; empty before the first.
+    pub fn counted(&self) -> watch::Receiver<Arc<Counted>> {
+        self.counted.subscribe()
+    }
+}
+
+/// What a pass saw.
+#[derive(Default)]
+pub struct Counted {
+    pub lanes: Vec<LaneCounts>,
+    /// Pools of lanes, with no WorkerPool here and no worker anywhere.
+    pub unserved: BTreeSet<String>,
+}
+
+impl Counted {
+    pub fn lane(&self, tenant: &str, class: Class) -> Option<&LaneCounts> {
+        self.lanes.iter().find(|lane| lane.tenant == tenant && lane.class == class)
     }
 }
 
@@ -120,6 +136,8 @@ pub async fn run(context: Arc<Context>, caches: Arc<Caches>, stop: CancellationT
             () = caches.lanes.changed.notified() => {}
         }
     }
+    // Whoever leads now counts them.
+    controller.context.metrics.lanes(&[]);
 }
 
 enum Pass {
@@ -149,14 +167,13 @@ impl Controller {
         };
         self.away_since = None;
         self.read_took = observed.read_took;
-        self.caches.lanes.rows.send_replace(observed.rows.clone());
+        let counted = observed.counted.clone();
+        self.caches.lanes.counted.send_replace(counted.clone());
+        let rows = &counted.lanes;
+        self.context.metrics.lanes(&depth::depths(rows));
         let claimants: Vec<_> = observed.lanes.iter().filter_map(|lane| lane.claimant.clone().ok()).collect();
-        let facts = plan::Observed {
-            claimants: &claimants,
-            unreadable: &observed.unreadable,
-            rows: &observed.rows,
-            pools: &observed.pools,
-        };
+        let facts =
+            plan::Observed { claimants: &claimants, unreadable: &observed.unreadable, rows, pools: &observed.pools };
         let scope = plan::Scope { cluster: &self.context.cluster, namespaces: &self.context.settings.watch_namespaces };
         let plan = plan::plan(&facts, scope);
         if apply::apply(&self.context, &plan.changes, &mut self.refusals).await? > 0 {
@@ -170,7 +187,8 @@ impl Controller {
     /// What each resource should show.
     fn statuses(&self, observed: &observe::Observation, plan: &plan::Plan) -> Vec<(Arc<TenantLane>, TenantLaneStatus)> {
         let now = Time::from(chrono::Utc::now());
-        let rows: HashMap<_, _> = observed.rows.iter().map(|row| ((row.tenant.as_str(), row.class), row)).collect();
+        let rows = observed.counted.lanes.iter();
+        let rows: HashMap<_, _> = rows.map(|row| ((row.tenant.as_str(), row.class), row)).collect();
         let of_one = |lane: &observe::Lane| {
             let object = &lane.object;
             let claimant = match &lane.claimant {

@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Counted;
 use super::plan::{Claimant, Right, tenant};
 use crate::api::TenantLane;
+use crate::operator::cache::Key;
 use crate::operator::{Caches, Context};
 use crate::store::StoreError;
-use crate::store::reads::{LaneCounts, lane_counts, pool_settings};
+use crate::store::reads::{LaneCounts, lane_counts, pool_settings, pool_workers};
 
 pub struct Observation {
     pub lanes: Vec<Lane>,
     /// Uids of resources that do not parse.
     pub unreadable: BTreeSet<String>,
-    pub rows: Arc<Vec<LaneCounts>>,
+    pub counted: Arc<Counted>,
     pub pools: BTreeSet<String>,
     pub read_took: Duration,
 }
@@ -42,9 +44,26 @@ pub async fn observe(context: &Context, caches: &Caches) -> Result<Observation, 
         lanes.push(Lane { object, claimant });
     }
     let begun = Instant::now();
-    let rows = Arc::new(lane_counts(&context.database, None).await?);
+    let rows = lane_counts(&context.database, None).await?;
     let pools = pool_settings(&context.database).await?.into_iter().map(|pool| pool.pool).collect();
-    Ok(Observation { lanes, unreadable, rows, pools, read_took: begun.elapsed() })
+    let unserved = unserved(context, caches, &rows).await?;
+    let counted = Arc::new(Counted { lanes: rows, unserved });
+    Ok(Observation { lanes, unreadable, counted, pools, read_took: begun.elapsed() })
+}
+
+/// Workers are asked for only where no resource speaks for a pool: they may be of another cluster, or of none.
+async fn unserved(context: &Context, caches: &Caches, rows: &[LaneCounts]) -> Result<BTreeSet<String>, StoreError> {
+    let home = &context.settings.namespace;
+    let has_resource =
+        |pool: &String| caches.pools.objects.get(&Key { namespace: home.clone(), name: pool.clone() }).is_some();
+    let pools: BTreeSet<_> = rows.iter().map(|lane| &lane.pool).collect();
+    let mut unserved: BTreeSet<_> = pools.into_iter().filter(|pool| !has_resource(pool)).cloned().collect();
+    if !unserved.is_empty() {
+        for worker in pool_workers(&context.database, None).await?.iter().filter(|worker| worker.is_alive) {
+            unserved.remove(&worker.pool);
+        }
+    }
+    Ok(unserved)
 }
 
 async fn right(context: &Context, caches: &Caches, lane: &TenantLane) -> Right {

@@ -73,10 +73,11 @@ async fn decide(shared: &Shared, task: &IngestTask) -> Result<Decision, Fault> {
     if !shared.lanes_counted.load(Ordering::Relaxed) {
         return Ok(Decision::NotYet);
     }
-    let lane = shared.lane(tenant, class);
+    let counted = shared.counted();
+    let lane = counted.lane(tenant, class);
     let facts = admission::Facts {
         cluster: &context.cluster,
-        allowed_sources: lane.as_ref().map_or(&[], |lane| &lane.allowed_sources),
+        allowed_sources: lane.map_or(&[], |lane| &lane.allowed_sources),
         content: observe::content(context, task).await?,
         document: observe::document(context, task).await?,
     };

@@ -20,6 +20,7 @@ const PARKED_AT_ONCE: usize = 20;
 enum Says {
     Open,
     AtCapacity,
+    NoPool,
     /// By the lane, its pool or its provider, for this reason.
     Held {
         by: &'static str,
@@ -28,12 +29,14 @@ enum Says {
 }
 
 impl Says {
-    fn of(lane: &LaneCounts) -> Self {
+    fn of(lane: &LaneCounts, is_served: bool) -> Self {
         let held = |by| Says::Held { by, reason: lane.policy_reason.clone() };
         if lane.is_pool_held {
             held("pool")
         } else if lane.policy != Policy::None {
             held(lane.policy.as_str())
+        } else if !is_served {
+            Says::NoPool
         } else if lane.is_cooling {
             held("provider")
         } else if lane.effective_cap.free(lane.running + lane.stopping) == Some(0) {
@@ -51,26 +54,26 @@ fn affected(before: Option<&Says>, now: &Says) -> usize {
         // It starts in a moment, and then says so.
         (Some(Says::AtCapacity) | None, Says::Open) => 0,
         (Some(Says::Open) | None, Says::AtCapacity) => PARKED_AT_ONCE,
-        (Some(Says::Open | Says::AtCapacity | Says::Held { .. }) | None, _) => usize::MAX,
+        (Some(Says::Open | Says::AtCapacity | Says::NoPool | Says::Held { .. }) | None, _) => usize::MAX,
     }
 }
 
 pub async fn run(shared: Arc<Shared>, stop: CancellationToken) {
-    let mut rows = shared.caches.lanes.rows();
+    let mut counts = shared.caches.lanes.counted();
     let mut said: HashMap<(String, Class), Says> = HashMap::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             // Its sender is in the caches, which outlive this.
-            changed = rows.changed() => if changed.is_err() { return },
+            changed = counts.changed() => if changed.is_err() { return },
         }
-        let lanes = rows.borrow_and_update().clone();
+        let counted = counts.borrow_and_update().clone();
         shared.lanes_counted.store(true, Ordering::Relaxed);
         let mut looks: HashMap<(String, Class), usize> = HashMap::new();
         let mut seen = HashSet::new();
-        for lane in lanes.iter() {
+        for lane in &counted.lanes {
             let key = (lane.tenant.clone(), lane.class);
-            let now = Says::of(lane);
+            let now = Says::of(lane, !counted.unserved.contains(&lane.pool));
             let count = affected(said.get(&key), &now);
             if count > 0 {
                 looks.insert(key.clone(), count);
@@ -117,6 +120,8 @@ mod tests {
             (Some(&held), &Says::Open, usize::MAX),
             (Some(&held), &Says::AtCapacity, usize::MAX),
             (Some(&held), &other, usize::MAX),
+            (Some(&Says::Open), &Says::NoPool, usize::MAX),
+            (Some(&Says::NoPool), &Says::Open, usize::MAX),
             (None, &held, usize::MAX),
         ];
         for (before, now, expected) in rows {

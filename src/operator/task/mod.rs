@@ -16,14 +16,14 @@ use super::cache::{self, Cache, Change, Follow, Key, strip_metadata};
 use super::controller::{self, Fault, Outcome};
 use super::events::EventReason;
 use super::instrument::Kind;
+use super::lane::Counted;
 use super::queue::WorkQueue;
 use super::write::{StatusWrite, write_status};
 use super::{Caches, Context};
 use crate::api::ingest_task::State;
 use crate::api::{IngestTask, IngestTaskStatus, Time};
-use crate::domain::lane::Class;
 use crate::store::enqueue::{BATCH_MAX, Enqueued, NewTask, enqueue_many};
-use crate::store::reads::{LaneCounts, mirror_ack};
+use crate::store::reads::mirror_ack;
 
 mod admission;
 mod admit;
@@ -213,18 +213,17 @@ impl Shared {
         self.caches.tasks.objects.keys().into_iter().for_each(|key| self.caches.tasks.queue.add(key));
     }
 
-    fn lane(&self, tenant: &str, class: Class) -> Option<LaneCounts> {
-        let rows = self.caches.lanes.rows().borrow().clone();
-        rows.iter().find(|row| row.tenant == tenant && row.class == class).cloned()
+    fn counted(&self) -> Arc<Counted> {
+        self.caches.lanes.counted().borrow().clone()
     }
 }
 
 /// Those that serve the lanes of what may start at once.
 fn pools_of(caches: &Caches, tasks: &[NewTask]) -> std::collections::BTreeSet<String> {
-    let rows = caches.lanes.rows().borrow().clone();
+    let counted = caches.lanes.counted().borrow().clone();
     let startable = tasks.iter().filter(|task| !task.suspended);
     let pool = |task: &NewTask| {
-        let lane = rows.iter().find(|row| row.tenant == task.tenant && row.class == task.task_type.class());
+        let lane = counted.lane(&task.tenant, task.task_type.class());
         lane.map_or_else(|| super::lane::DEFAULT_POOL.to_owned(), |lane| lane.pool.clone())
     };
     startable.map(pool).collect()
@@ -288,12 +287,15 @@ async fn settle_fate(shared: &Shared, task: &IngestTask, fate: plan::Fate) -> Re
 async fn show(shared: &Shared, task: &IngestTask, seen: &Seen, plan: &plan::Plan) -> Result<Outcome, Fault> {
     let uid = task.uid().unwrap_or_default();
     let speaker = seen.speaker();
-    let lane = speaker.and_then(|speaker| shared.lane(&speaker.tenant, speaker.class));
+    let counted = shared.counted();
+    let lane = speaker.and_then(|speaker| counted.lane(&speaker.tenant, speaker.class));
+    let is_served = speaker.is_none_or(|speaker| !counted.unserved.contains(&speaker.pool));
     let mut wanted = status::of_row(&status::Facts {
         generation: task.metadata.generation,
         before: task.status.as_ref(),
         seen,
-        lane: lane.as_ref(),
+        lane,
+        is_served,
         ignored: plan.ignored.as_ref(),
         observed_retries: plan.observed_retries,
         wants_cancel: task.spec.cancel == Some(true),

@@ -6,7 +6,7 @@ use super::admission::Refusal;
 use super::observe::Seen;
 use super::plan::Ignored;
 use crate::api::conditions::{ConditionType, Reason, cut};
-use crate::api::ingest_task::{Child, Failure};
+use crate::api::ingest_task::{CHILDREN_MAX, Child, ChildrenCounts, Failure};
 use crate::api::{ConditionStatus, FAILURE_MESSAGE_MAX_BYTES, IngestTaskStatus, SUMMARY_MAX_CHARS, Time};
 use crate::domain::lane::{Cap, Policy};
 use crate::domain::status::Presentation;
@@ -25,6 +25,8 @@ pub struct Facts<'a> {
     pub seen: &'a Seen,
     /// As last counted, if it was.
     pub lane: Option<&'a LaneCounts>,
+    /// Somebody may take it, now or after a scale-up.
+    pub is_served: bool,
     pub ignored: Option<&'a Ignored>,
     pub observed_retries: u32,
     /// `spec.cancel` is true: a cancelled task is then what was asked for.
@@ -41,12 +43,12 @@ pub struct Wait {
 
 /// `None`: the database does not keep the task any more, and the status stays as it was but for one condition.
 pub fn of_row(facts: &Facts<'_>) -> IngestTaskStatus {
-    let Facts { generation, before, seen, lane, ignored, observed_retries, wants_cancel } = *facts;
+    let Facts { generation, before, seen, lane, is_served, ignored, observed_retries, wants_cancel } = *facts;
     let (Some(root), Some(speaker)) = (&seen.root, seen.speaker()) else {
         return expired(before, generation);
     };
     let shown = speaker.presentation();
-    let wait = wait(speaker, lane, before);
+    let wait = wait(speaker, lane, is_served, before);
     let failure = failure(speaker);
     let held = before.map_or(&[][..], |status| &status.conditions);
     let mut conditions = ConditionList::new(held, generation, moved_at(speaker));
@@ -79,7 +81,7 @@ pub fn of_row(facts: &Facts<'_>) -> IngestTaskStatus {
         worker: speaker.worker_id.filter(|_| speaker.state.is_running()).map(|worker| worker.to_string()),
         document_id: document_id(seen, before),
         children: children(seen),
-        children_counts: None,
+        children_counts: children_counts(seen),
         started_at: speaker.started_at.map(Time::from),
         finished_at: speaker.finished_at.filter(|_| has_ended).map(Time::from),
         summary: Some(summary(speaker, &shown, &standing)),
@@ -182,7 +184,12 @@ fn set_progress(conditions: &mut ConditionList<'_>, seen: &Seen, speaker: &TaskS
 
 /// What a pending task waits for. A task that was parked is said to be so until it starts: a lane's slots come and go
 /// by the second, and each move would be a write for each of its tasks.
-pub fn wait(speaker: &TaskStatus, lane: Option<&LaneCounts>, before: Option<&IngestTaskStatus>) -> Wait {
+pub fn wait(
+    speaker: &TaskStatus,
+    lane: Option<&LaneCounts>,
+    is_served: bool,
+    before: Option<&IngestTaskStatus>,
+) -> Wait {
     let say = |permitted, reason, message: String| Wait { permitted, reason, message };
     match speaker.state {
         State::Pending => {}
@@ -209,6 +216,11 @@ pub fn wait(speaker: &TaskStatus, lane: Option<&LaneCounts>, before: Option<&Ing
         if lane.policy != Policy::None {
             return say(false, Reason::LaneHeld, format!("{lane_name} is held{}", why(reason)));
         }
+    }
+    if !is_served {
+        return pool_missing(&speaker.pool);
+    }
+    if let Some(lane) = lane {
         if lane.is_cooling {
             return say(false, Reason::LaneResting, format!("{lane_name} rests, since its provider asked for it"));
         }
@@ -227,6 +239,14 @@ pub fn wait(speaker: &TaskStatus, lane: Option<&LaneCounts>, before: Option<&Ing
         Some(lane) if was_parked && lane.effective_cap != Cap::NONE => at_capacity(&lane_name, lane.effective_cap),
         Some(_) | None => say(true, Reason::LaneOpen, "a worker with a free slot takes it".to_owned()),
     }
+}
+
+fn pool_missing(pool: &str) -> Wait {
+    let message = format!(
+        "no worker serves the pool {pool}, and there is no WorkerPool of that name: make it in the operator's namespace, or \
+         name another pool in the TenantLane"
+    );
+    Wait { permitted: false, reason: Reason::PoolMissing, message }
 }
 
 fn at_capacity(lane_name: &str, cap: Cap) -> Wait {
@@ -329,6 +349,25 @@ fn children(seen: &Seen) -> Vec<Child> {
         state: convert::api_state(child.state),
     };
     seen.children.iter().map(child).collect()
+}
+
+/// `None` without any, and with more than are read.
+fn children_counts(seen: &Seen) -> Option<ChildrenCounts> {
+    if seen.children.is_empty() || seen.children.len() >= CHILDREN_MAX {
+        return None;
+    }
+    let mut counts = ChildrenCounts::default();
+    for child in &seen.children {
+        let count = match child.state {
+            State::Pending => &mut counts.pending,
+            State::Processing | State::Stopping => &mut counts.running,
+            State::Completed => &mut counts.completed,
+            State::Failed => &mut counts.failed,
+            State::Cancelled => &mut counts.cancelled,
+        };
+        *count += 1;
+    }
+    Some(counts)
 }
 
 /// When the row came to be as it is, as far as it says so.

@@ -1,8 +1,12 @@
+use uuid::Uuid;
+
 use super::*;
 use crate::api::Condition;
 use crate::api::ingest_task::UiPhase;
 use crate::domain::failure::FailureClass;
+use crate::domain::task::TaskType;
 use crate::operator::task::fixture;
+use crate::store::resources::FollowOn;
 
 fn shown(seen: &Seen, before: Option<&IngestTaskStatus>) -> IngestTaskStatus {
     let lane = fixture::lane();
@@ -11,6 +15,7 @@ fn shown(seen: &Seen, before: Option<&IngestTaskStatus>) -> IngestTaskStatus {
         before,
         seen,
         lane: Some(&lane),
+        is_served: true,
         ignored: None,
         observed_retries: 0,
         wants_cancel: false,
@@ -70,9 +75,14 @@ fn pending_task_says_what_it_waits_for() {
         (row.clone(), LaneCounts { is_cooling: true, ..lane.clone() }, Reason::LaneResting),
     ];
     for (row, lane, reason) in rows {
-        let wait = wait(&row, Some(&lane), None);
+        let wait = wait(&row, Some(&lane), true, None);
         assert_eq!((wait.reason, wait.permitted), (reason, reason == Reason::LaneOpen));
     }
+    let unserved = wait(&row, Some(&lane), false, None);
+    assert_eq!((unserved.reason, unserved.permitted), (Reason::PoolMissing, false));
+    assert!(unserved.message.contains("default") && unserved.message.contains("make it"), "{}", unserved.message);
+    let held = wait(&row, Some(&LaneCounts { policy: Policy::Hold, ..lane }), false, None);
+    assert_eq!(held.reason, Reason::LaneHeld, "who held it knows why");
 }
 
 #[test]
@@ -84,6 +94,7 @@ fn parked_task_stays_parked_until_it_starts() {
         before,
         seen: &seen,
         lane: Some(lane),
+        is_served: true,
         ignored: None,
         observed_retries: 0,
         wants_cancel: false,
@@ -102,6 +113,7 @@ fn facts_of<'a>(seen: &'a Seen, lane: &'a LaneCounts, before: &'a IngestTaskStat
         before: Some(before),
         seen,
         lane: Some(lane),
+        is_served: true,
         ignored: None,
         observed_retries: 0,
         wants_cancel: false,
@@ -203,4 +215,21 @@ fn progress_is_a_whole_percent() {
     for (progress, expected) in [(0.0, 0), (0.29, 29), (0.999, 99), (1.0, 100), (7.0, 100), (-1.0, 0), (f32::NAN, 0)] {
         assert_eq!(percent(progress), expected, "{progress}");
     }
+}
+
+#[test]
+fn what_follows_is_counted_by_state() {
+    let mut seen = fixture::seen(State::Completed);
+    assert_eq!(shown(&seen, None).children_counts, None);
+    let follow_on = |n: u128, state| FollowOn {
+        root_id: Uuid::from_u128(1),
+        track_id: Uuid::from_u128(n),
+        task_type: TaskType::Insert,
+        state,
+    };
+    seen.children = vec![follow_on(4, State::Stopping), follow_on(3, State::Processing), follow_on(2, State::Failed)];
+    let counts = ChildrenCounts { running: 2, failed: 1, ..ChildrenCounts::default() };
+    assert_eq!(shown(&seen, None).children_counts, Some(counts));
+    seen.children = (0..CHILDREN_MAX).map(|n| follow_on(n as u128, State::Completed)).collect();
+    assert_eq!(shown(&seen, None).children_counts, None, "there may be more");
 }
