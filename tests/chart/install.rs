@@ -199,7 +199,7 @@ fn pages_lead_from_nothing_to_a_task_and_back() {
     let (before, after): (Vec<_>, Vec<_>) =
         install.iter().partition(|(heading, _)| !["Upgrade", "Uninstall"].contains(&heading.as_str()));
     before.iter().for_each(|(heading, block)| shell.run(heading, block));
-    for page in ["docs/rbac.md", "docs/troubleshooting.md"] {
+    for page in ["docs/rbac.md", "docs/gitops.md", "docs/troubleshooting.md"] {
         commands(page).iter().for_each(|(heading, block)| shell.run(heading, block));
     }
     let readme = commands("README.md");

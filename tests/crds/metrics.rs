@@ -1,6 +1,7 @@
 //! Every metric that the code registers, with its type, labels and meaning, read from the code: families that are still empty
 //! are left out of what a process shows.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -62,6 +63,18 @@ fn labels(code: &str, set: &str) -> Vec<String> {
     let body = code.split_once(&format!("struct {set} {{")).unwrap().1.split_once('}').unwrap().0;
     let names = body.lines().filter_map(|line| line.trim().trim_start_matches("pub ").split_once(':'));
     names.map(|(name, _)| name.trim_start_matches("r#").to_owned()).collect()
+}
+
+#[test]
+fn page_of_the_workers_explains_each_of_their_metrics() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/worker.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Metrics\n")).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let named = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
+    let named: BTreeSet<_> = named.map(|name| format!("sluice_worker_{name}")).collect();
+    let (_, of_workers) = metrics().pop().unwrap();
+    let known: BTreeSet<_> = of_workers.into_iter().map(|metric| metric.name).collect();
+    assert_eq!(named, known);
 }
 
 #[test]
