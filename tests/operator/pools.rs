@@ -169,7 +169,9 @@ async fn pool_scales_from_nothing_and_back_and_no_busy_worker_goes() {
         json!({ "template": { "spec": { "containers": [{ "name": "worker", "image": IMAGE, "ports": "none" }] } } });
     pools.make("bad", bad).await.expect("it is made");
     let refused = pools.shown("bad", |status| says(status, "TemplateValid", "False", "TemplateRefused")).await;
-    assert!(refused.summary.is_some_and(|summary| summary.contains("ports")));
+    assert!(
+        refused.summary.is_some_and(|summary| summary.contains("ports") && summary.contains("correct spec.template"))
+    );
     let of_first =
         |event: &&crate::common::cluster::AuditEvent| ["default", "sluice-default"].contains(&event.name.as_str());
     let writes = pools.scene.writes();
@@ -238,9 +240,9 @@ async fn template_that_does_not_run_is_told_with_the_words_of_kubernetes() {
         (
             "secret",
             json!({ "env": [{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "nowhere", "key": "k" } } }] }),
-            "secret \"nowhere\" not found",
+            "secret \"nowhere\" not found; make what is missing, or name another in spec.template",
         ),
-        ("image", json!({ "image": "sluice.test/none:1" }), "sluice.test/none:1"),
+        ("image", json!({ "image": "sluice.test/none:1" }), "; correct the image in spec.template"),
         (
             "crash",
             json!({ "args": ["worker", "--none-such"] }),

@@ -57,7 +57,10 @@ async fn another_operator_looks_at_every_kind_and_writes_nothing() {
 async fn make_pools(pools: &Pools) {
     let workers = json!({ "delivery": "bridged", "minReplicas": 1, "maxReplicas": 2, "threads": 2 });
     pools.make("heavy", workers).await.expect("it is made");
-    pools.make("jobs", json!({ "mode": "Job", "delivery": "bridged", "maxReplicas": 2 })).await.expect("it is made");
+    pools
+        .make("jobs", json!({ "mode": "Job", "delivery": "bridged", "maxReplicas": 2, "drainSeconds": 1 }))
+        .await
+        .expect("it is made");
     let broken =
         json!({ "template": { "spec": { "containers": [{ "name": "worker", "image": "none", "ports": "none" }] } } });
     pools.make("broken", broken).await.expect("it is made");

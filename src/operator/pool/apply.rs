@@ -164,7 +164,9 @@ fn name(object: &Value) -> &str {
 pub fn refusable<T>(answer: Result<T, kube::Error>) -> Result<Result<T, Refused>, Fault> {
     match answer {
         Ok(object) => Ok(Ok(object)),
-        Err(kube::Error::Api(status)) if is_refusal(&status) => Ok(Err(Refused(status.message.clone()))),
+        Err(kube::Error::Api(status)) if is_refusal(&status) => {
+            Ok(Err(Refused(format!("{}; correct spec.template", status.message))))
+        }
         Err(error) => Err(stale(error)),
     }
 }

@@ -19,7 +19,9 @@ pub const VICTIM_COST: &str = "-1000";
 /// Below that of any pod that may be at work.
 pub const IDLE_COST: &str = "-2000";
 /// What a status shows of Kubernetes' words.
-const PROBLEM_MAX_BYTES: usize = 300;
+const WORDS_MAX_BYTES: usize = 250;
+/// With what to do about it.
+const PROBLEM_MAX_BYTES: usize = 400;
 
 pub struct Seen {
     pub deployment: Option<Arc<Deployment>>,
@@ -57,6 +59,8 @@ pub fn see(pool: &WorkerPool, cached: &Cached, now: i64) -> Seen {
     let live = pods.iter().filter(|pod| is_live(pod));
     let pods: Vec<_> = live.map(|pod| pod_facts(pod, now)).collect();
     let failed_create = deployment.as_deref().and_then(|deployment| condition(deployment, "ReplicaFailure", "True"));
+    let failed_create =
+        failed_create.map(|words| format!("{}; correct spec.template, or what forbids its pods", words_of(&words)));
     let pod_problem =
         || pods.iter().find_map(|pod| pod.problem.clone().map(|problem| format!("pod {}: {problem}", pod.name)));
     let no_progress = || deployment.as_deref().and_then(|deployment| condition(deployment, "Progressing", "False"));
@@ -133,6 +137,8 @@ fn pod_facts(pod: &Pod, now: i64) -> PodFacts {
         let init = status.init_container_statuses.iter().flatten();
         init.chain(status.container_statuses.iter().flatten())
     });
+    let unscheduled =
+        unscheduled.map(|words| format!("{}; make room for it, or ask for less in spec.template", words_of(&words)));
     let problem = if is_ready { None } else { unscheduled.or_else(|| containers.filter_map(waits_badly).next()) };
     let cost = pod.annotations().get(DELETION_COST);
     PodFacts {
@@ -157,8 +163,19 @@ fn waits_badly(container: &ContainerStatus) -> Option<String> {
         let code = ended.map(|ended| format!(" with exit code {}", ended.exit_code)).unwrap_or_default();
         return Some(format!("{reason}: container {} ends{code}; look at its log", container.name));
     }
-    let message = waiting.message.as_deref().unwrap_or("look at the pod");
-    Some(format!("{reason}: {message}"))
+    let words = words_of(waiting.message.as_deref().unwrap_or("look at the pod"));
+    let advice = match reason {
+        "CreateContainerConfigError" => "make what is missing, or name another in spec.template",
+        "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" => {
+            "correct the image in spec.template, or let the nodes pull it"
+        }
+        _ => "correct spec.template",
+    };
+    Some(format!("{reason}: {words}; {advice}"))
+}
+
+fn words_of(text: &str) -> &str {
+    crate::api::conditions::cut(text, WORDS_MAX_BYTES)
 }
 
 /// It has not ended and is not on its way out.

@@ -10,6 +10,7 @@ use super::{Shared, admission};
 use crate::api::ingest_task::State;
 use crate::domain::lane::{Class, Policy};
 use crate::operator::cache::Key;
+use crate::operator::lane::Counted;
 use crate::store::reads::LaneCounts;
 
 /// Of a lane that became full: each of its tasks would be a write, and the first ones are those that people look at.
@@ -29,13 +30,13 @@ enum Says {
 }
 
 impl Says {
-    fn of(lane: &LaneCounts, is_served: bool) -> Self {
+    fn of(lane: &LaneCounts, counted: &Counted) -> Self {
         let held = |by| Says::Held { by, reason: lane.policy_reason.clone() };
         if lane.is_pool_held {
             held("pool")
         } else if lane.policy != Policy::None {
             held(lane.policy.as_str())
-        } else if !is_served {
+        } else if counted.unserved.contains(&lane.pool) {
             Says::NoPool
         } else if lane.is_cooling {
             held("provider")
@@ -45,6 +46,12 @@ impl Says {
             Says::Open
         }
     }
+}
+
+/// Whether a status that was made from `before` need not be made again, now that there is `now`.
+pub fn says_the_same(tenant: &str, class: Class, before: &Counted, now: &Counted) -> bool {
+    let says = |counted: &Counted| counted.lane(tenant, class).map(|lane| Says::of(lane, counted));
+    says(before) == says(now)
 }
 
 /// Whether a lane's tasks must be looked at, and how many of them.
@@ -73,7 +80,7 @@ pub async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         let mut seen = HashSet::new();
         for lane in &counted.lanes {
             let key = (lane.tenant.clone(), lane.class);
-            let now = Says::of(lane, !counted.unserved.contains(&lane.pool));
+            let now = Says::of(lane, &counted);
             let count = affected(said.get(&key), &now);
             if count > 0 {
                 looks.insert(key.clone(), count);
@@ -105,6 +112,29 @@ fn look_again(shared: &Shared, mut looks: HashMap<(String, Class), usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::task::fixture;
+
+    #[test]
+    fn status_is_made_again_when_its_lane_says_something_else() {
+        let open = fixture::lane();
+        let full = LaneCounts { running: 3, ..open.clone() };
+        let busy = LaneCounts { running: 1, ..open.clone() };
+        let counted = |lane: &LaneCounts, unserved: &[&str]| Counted {
+            lanes: vec![lane.clone()],
+            unserved: unserved.iter().map(|pool| (*pool).to_owned()).collect(),
+        };
+        let before = counted(&open, &[]);
+        let rows = [
+            (counted(&busy, &[]), true),
+            (counted(&full, &[]), false),
+            (counted(&open, &["default"]), false),
+            (counted(&open, &["another"]), true),
+            (Counted::default(), false),
+        ];
+        for (now, same) in rows {
+            assert_eq!(says_the_same("team", Class::Ingest, &before, &now), same);
+        }
+    }
 
     #[test]
     fn slots_that_come_and_go_are_no_news_and_holds_are() {

@@ -22,6 +22,7 @@ use super::write::{StatusWrite, write_status};
 use super::{Caches, Context};
 use crate::api::ingest_task::State;
 use crate::api::{IngestTask, IngestTaskStatus, Time};
+use crate::domain::task;
 use crate::store::enqueue::{BATCH_MAX, Enqueued, NewTask, enqueue_many};
 use crate::store::reads::mirror_ack;
 
@@ -315,6 +316,13 @@ async fn show(shared: &Shared, task: &IngestTask, seen: &Seen, plan: &plan::Plan
         shared.acks.tell((seen.resource.mirror_id, seen.resource.rev));
     }
     shared.entries.settle(&written, plan.again);
+    // Whoever looked through the tasks of a lane that changed meanwhile has found this one without its new status.
+    if let Some(speaker) = speaker.filter(|speaker| speaker.state == task::State::Pending)
+        && !lanes::says_the_same(&speaker.tenant, speaker.class, &counted, &shared.counted())
+    {
+        shared.entries.unsettle(&uid);
+        return Ok(Outcome::Again(SHORT_PAUSE));
+    }
     Ok(plan.again.map_or(Outcome::Done, Outcome::Again))
 }
 
