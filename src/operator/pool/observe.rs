@@ -152,18 +152,28 @@ fn pod_facts(pod: &Pod, now: i64) -> PodFacts {
     }
 }
 
-/// Without the numbers that move with each restart.
+/// The same from one try to the next, and without the numbers that move with each: a status must not change with time.
 fn waits_badly(container: &ContainerStatus) -> Option<String> {
     const NORMAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+    /// A container that ended once may have had its reason.
+    const CRASHES: i32 = 2;
 
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref().filter(|reason| !NORMAL.contains(reason))?;
-    if reason == "CrashLoopBackOff" {
-        let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let state = container.state.as_ref()?;
+    let waiting = state.waiting.as_ref();
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).filter(|reason| !NORMAL.contains(reason));
+    let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let ended = state.terminated.as_ref().or(last).filter(|ended| ended.exit_code != 0);
+    let crashes = container.restart_count >= CRASHES && ended.is_some();
+    if reason == Some("CrashLoopBackOff") || reason.is_none() && crashes {
         let code = ended.map(|ended| format!(" with exit code {}", ended.exit_code)).unwrap_or_default();
-        return Some(format!("{reason}: container {} ends{code}; look at its log", container.name));
+        return Some(format!("CrashLoopBackOff: container {} ends{code}; look at its log", container.name));
     }
-    let words = words_of(waiting.message.as_deref().unwrap_or("look at the pod"));
+    let words = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("look at the pod");
+    // Between two tries, it says what the last one said.
+    let (reason, words) = match (reason?, words.split_once("ErrImagePull: ")) {
+        ("ImagePullBackOff", Some((_, words))) => ("ErrImagePull", words),
+        (reason, _) => (reason, words),
+    };
     let advice = match reason {
         "CreateContainerConfigError" => "make what is missing, or name another in spec.template",
         "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" => {
@@ -171,7 +181,7 @@ fn waits_badly(container: &ContainerStatus) -> Option<String> {
         }
         _ => "correct spec.template",
     };
-    Some(format!("{reason}: {words}; {advice}"))
+    Some(format!("{reason}: {}; {advice}", words_of(words)))
 }
 
 fn words_of(text: &str) -> &str {
@@ -226,4 +236,54 @@ fn size(number: Option<i32>) -> u32 {
 
 fn cut(text: &str) -> &str {
     crate::api::conditions::cut(text, PROBLEM_MAX_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(container: Value) -> Option<String> {
+        let mut container = container;
+        container["name"] = json!("worker");
+        container["image"] = json!("sluice:1");
+        container["imageID"] = json!("");
+        container["ready"] = json!(false);
+        waits_badly(&serde_json::from_value(container).unwrap())
+    }
+
+    fn waiting(reason: &str, message: &str) -> Value {
+        json!({ "restartCount": 0, "state": { "waiting": { "reason": reason, "message": message } } })
+    }
+
+    #[test]
+    fn image_that_cannot_be_pulled_is_told_alike_during_a_try_and_between_two() {
+        let during = told(waiting("ErrImagePull", "no such image"));
+        let between =
+            told(waiting("ImagePullBackOff", "Back-off pulling image \"sluice:1\": ErrImagePull: no such image"));
+        assert_eq!(during, between);
+        assert!(during.unwrap().starts_with("ErrImagePull: no such image; correct the image"));
+    }
+
+    #[test]
+    fn container_that_keeps_ending_is_told_alike_while_it_runs_and_while_it_waits() {
+        let ended = json!({ "terminated": { "exitCode": 78 } });
+        let waits = json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 40s" } });
+        let at = |state: &Value, restarts: i32| {
+            told(json!({ "restartCount": restarts, "state": state, "lastState": ended }))
+        };
+        let said = at(&waits, 1);
+        assert_eq!(said.as_deref(), Some("CrashLoopBackOff: container worker ends with exit code 78; look at its log"));
+        assert_eq!(at(&waits, 3), said);
+        assert_eq!(at(&json!({ "running": {} }), 3), said);
+        assert_eq!(at(&ended, 3), said);
+        assert_eq!(at(&json!({ "running": {} }), 1), None, "it ended once");
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_no_problem() {
+        assert_eq!(told(waiting("ContainerCreating", "")), None);
+        assert_eq!(told(json!({ "restartCount": 0, "state": { "running": {} } })), None);
+    }
 }
