@@ -1,8 +1,8 @@
 # Operator, workers and migrations, and the converter that workers start: docker build --tag registry.example.com/sluice:0.1.0 .
 FROM rust:1.95-slim-bookworm AS build
-# `ring` compiles C for the target; /etc/ssl comes along for the databases and providers that are spoken to.
+# `ring` and the converter's allocator compile C for the target; /etc/ssl comes along for the databases and providers that are spoken to.
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates musl-tools \
+ && apt-get install --yes --no-install-recommends ca-certificates make musl-tools \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 ARG TARGETARCH=amd64

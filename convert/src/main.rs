@@ -7,16 +7,20 @@ mod pdf;
 mod sandbox;
 
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::thread;
 
 use clap::Parser;
 
 use crate::frames::{Frame, Problem};
-use crate::sandbox::{Limits, Woken};
+use crate::sandbox::Limits;
 
-/// Files nest deeply; address space alone is taken until it is used.
-const STACK_BYTES: usize = 64 << 20;
+/// The library allocates all the time.
+#[cfg(unix)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const WATCHER_STACK_BYTES: usize = 64 << 10;
 
 /// Turns the PDF on stdin into markdown on stdout, a line of JSON for each page
 #[derive(Debug, Parser)]
@@ -35,36 +39,34 @@ fn main() -> ExitCode {
     let Args { memory_mib, cpu_secs } = Args::parse();
     let limits = Limits { memory_bytes: memory_mib << 20, cpu_secs };
     if let Err(error) = limits.apply() {
-        eprintln!("sluice-convert: the limits could not be set: {error}");
-        return ExitCode::FAILURE;
+        return failed(&format!("the limits could not be set: {error}"));
     }
     match watched(limits) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("sluice-convert: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => failed(&error.to_string()),
     }
 }
 
-/// Converts on a thread of its own, and stops to wait for it when nobody reads any more.
+fn failed(why: &str) -> ExitCode {
+    eprintln!("sluice-convert: {why}");
+    ExitCode::FAILURE
+}
+
+/// Converts, while a thread ends the process when nobody reads any more: the worker is gone, and the work is for nobody.
 fn watched(limits: Limits) -> io::Result<()> {
-    let (ended, ends) = io::pipe()?;
-    let converter = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-        // Closed with the thread, however it ends.
-        let _ends = ends;
-        sandbox::enter()?;
-        convert(limits)
+    thread::Builder::new().stack_size(WATCHER_STACK_BYTES).spawn(|| {
+        let waited = sandbox::enter().and_then(|()| sandbox::wait_until_nobody_reads());
+        process::exit(match waited {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("sluice-convert: {error}");
+                1
+            }
+        })
     })?;
     sandbox::enter()?;
-    match sandbox::wait(&ended)? {
-        Woken::NobodyReads => Ok(()),
-        Woken::Ended => match converter.join() {
-            Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Ok(converted) => converted,
-            Err(_) => Err(io::Error::other("the converter stopped")),
-        },
-    }
+    convert(limits)
 }
 
 fn convert(limits: Limits) -> io::Result<()> {

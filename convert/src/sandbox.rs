@@ -1,10 +1,13 @@
 //! What this process gives up before it reads a byte.
 
-use std::io::{self, PipeReader};
+use std::io;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Files nest deeply.
+const STACK_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -16,6 +19,7 @@ impl Limits {
     pub fn apply(self) -> io::Result<()> {
         set(Resource::As, self.memory_bytes)?;
         set(Resource::Core, 0)?;
+        set(Resource::Stack, STACK_BYTES)?;
         set(Resource::Cpu, self.cpu_secs)
     }
 
@@ -93,22 +97,12 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What the waiting ended with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
-    /// The other end of the pipe is closed.
-    Ended,
-    /// The other end of stdout is gone: the worker is, and the work is for nobody.
-    NobodyReads,
-}
-
-pub fn wait(ended: &PipeReader) -> io::Result<Woken> {
+pub fn wait_until_nobody_reads() -> io::Result<()> {
     let stdout = io::stdout();
-    let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(&stdout, PollFlags::empty())];
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     loop {
         match poll(&mut fds, None) {
-            Ok(_) if !fds[0].revents().is_empty() => return Ok(Woken::Ended),
-            Ok(_) if !fds[1].revents().is_empty() => return Ok(Woken::NobodyReads),
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -21,6 +21,11 @@ use crate::domain::timeout::{Conversion, DocumentProfile};
 use crate::worker::{Context, DocumentUpdate, NotDone};
 
 const CONVERTER: &str = "sluice-convert";
+/// Read by the converter's library: the MiB that one compressed stream of a PDF may have in the end.
+const STREAM_LIMIT: &str = "PDF_OXIDE_MAX_DECOMPRESS_MB";
+/// So many of the largest streams have room in a converter's memory. A buffer that grows needs room for three; and where
+/// memory ends before the limit is reached, the library takes the stream for a broken one, and tries it in twenty ways.
+const STREAMS: u32 = 8;
 /// JSON may take six bytes for one.
 const LINE_MAX_BYTES: usize = 6 * MARKDOWN_MAX_BYTES;
 /// Of what the converter complains of, for the log.
@@ -88,8 +93,14 @@ fn spawn(settings: &ConvertSettings, file: File) -> Result<Child, NotDone> {
     let ConvertSettings { program, memory_mib } = settings;
     let mut command = Command::new(program);
     command.arg("--memory-mib").arg(memory_mib.to_string()).arg("--cpu-secs").arg(allowed(1).as_secs().to_string());
-    // It needs no environment, and must not see ours.
-    command.env_clear().stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    // It needs nothing else of an environment, and must not see ours.
+    command
+        .env_clear()
+        .env(STREAM_LIMIT, (memory_mib / STREAMS).to_string())
+        .stdin(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
     command.spawn().map_err(|error| {
         let message = format!("the converter {} cannot be started: {error}; set SLUICE_CONVERTER", program.display());
         NotDone::failed(FailureClass::Unknown, message)
