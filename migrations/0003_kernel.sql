@@ -52,31 +52,35 @@ return (encode(substring(int8send((extract(epoch from p_at) * 1000)::bigint) fro
 -- is set only by one that got the key exclusively, without waiting, and that counted again in a statement begun after
 -- that. So a mark cannot miss a change: the change is either counted, or it comes later and sees the mark.
 create function sluice._share_lanes(p_lanes int[]) returns void
-language sql volatile set search_path = pg_catalog as $$
-  select pg_advisory_xact_lock_shared(1936487541, s.l) from (select distinct l from unnest(p_lanes) l order by l) s
-$$;
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+  perform pg_advisory_xact_lock_shared(1936487541, s.l) from (select distinct l from unnest(p_lanes) l order by l) s;
+end $$;
 
 -- After the change, in a statement of its own: wakes the lanes whose mark stands. Many may wake one lane at once. A wake
 -- that is there already serves: whoever takes it away takes the marks away, and cannot set them while we hold the key.
 create function sluice._wake_lanes(p_lanes int[], p_freed boolean, p_filled boolean) returns void
-language sql volatile set search_path = pg_catalog as $$
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
   insert into sluice.lane_wakes (lane_id)
   select l.lane_id from sluice.lane_turns l
    where l.lane_id = any (p_lanes) and (l.is_full or l.is_empty) and (p_freed and l.is_full or p_filled and l.is_empty)
-     and not exists (select from sluice.lane_wakes w where w.lane_id = l.lane_id)
-$$;
+     and not exists (select from sluice.lane_wakes w where w.lane_id = l.lane_id);
+end $$;
 
 -- ── History and mirrors ─────────────────────────────────────────────────────────────────────────────────────────────
 create function sluice._event(p_kind text, p_track_id uuid, p_lane int, p_attempt int, p_actor text, p_detail text) returns void
-language sql volatile set search_path = pg_catalog as $$
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
   insert into sluice.task_events (kind, track_id, lane_id, attempt, actor, detail)
-  values (p_kind, p_track_id, p_lane, p_attempt, left(p_actor, 253), left(p_detail, 1024))
-$$;
+  values (p_kind, p_track_id, p_lane, p_attempt, left(p_actor, 253), left(p_detail, 1024));
+end $$;
 
 create function sluice._dirty(p_mirrors bigint[]) returns void
-language sql volatile set search_path = pg_catalog as $$
-  insert into sluice.mirror_dirty (mirror_id) select distinct m from unnest(p_mirrors) m where m is not null
-$$;
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+  insert into sluice.mirror_dirty (mirror_id) select distinct m from unnest(p_mirrors) m where m is not null;
+end $$;
 
 -- ── Lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 -- What a cap comes to under a pool's clamp; 0 = no cap, which a clamp leaves alone.
@@ -86,18 +90,19 @@ return case when p_cap = 0 or p_clamp is null then p_cap else least(p_cap, p_cla
 
 create function sluice._class_of(p_type sluice.task_type) returns sluice.lane_class
 language sql immutable parallel safe
-return case when p_type in ('deletion', 'workspace_wipe') then 'lifecycle' else 'ingest' end::sluice.lane_class;
+return case when p_type in ('deletion', 'workspace_wipe') then 'lifecycle'::sluice.lane_class else 'ingest'::sluice.lane_class end;
 
 -- Where a lane that wakes, or comes new to a pool, starts its turn: beside the lowest that is waiting for its turn now.
 -- Idling earns no credit, and nobody is put behind the others.
 create function sluice._turn_floor(p_pool int) returns bigint
-language sql stable set search_path = pg_catalog as $$
-  select greatest(p.vfloor, p.scan_next + 1,
+language plpgsql stable set search_path = pg_catalog as $$
+begin
+  return (select greatest(p.vfloor, p.scan_next + 1,
                   (select l.vtime from sluice.lane_turns l
                     where l.pool_id = p_pool and not l.is_full and not l.is_empty and not l.is_held and l.vtime > p.scan_floor
                     order by l.vtime limit 1))
-    from sluice.pools p where p.pool_id = p_pool
-$$;
+    from sluice.pools p where p.pool_id = p_pool);
+end $$;
 
 -- The lane of a tenant and a class; made with its pool's defaults if there is none.
 create function sluice._lane(p_tenant text, p_class sluice.lane_class) returns int
@@ -144,15 +149,17 @@ return case
 -- Locks the tasks that are live, in order whatever the plan, and answers them. Who locks several must act on these alone: a
 -- later statement may find one more, come back by a retry, and would lock it out of order.
 create function sluice._lock_tasks(p_track_ids uuid[]) returns uuid[]
-language sql volatile set search_path = pg_catalog as $$
-  select array(select t.track_id from sluice.tasks t where t.track_id = any (p_track_ids) order by t.track_id for no key update)
-$$;
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+  return array(select t.track_id from sluice.tasks t where t.track_id = any (p_track_ids) order by t.track_id for no key update);
+end $$;
 
 -- Locks the documents whose newest tasks these are. Who changes them in several steps calls it before the first one.
 create function sluice._lock_documents(p_track_ids uuid[]) returns void
-language sql volatile set search_path = pg_catalog as $$
-  select from sluice.documents d where d.task_id = any (p_track_ids) order by d.document_id for no key update
-$$;
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+  perform from sluice.documents d where d.task_id = any (p_track_ids) order by d.document_id for no key update;
+end $$;
 
 -- ── Documents ───────────────────────────────────────────────────────────────────────────────────────────────────────
 -- What the end of its newest task makes of a document.
@@ -196,18 +203,20 @@ end $$;
 
 -- What a task that goes back to pending makes of it.
 create function sluice._requeue_documents(p_track_ids uuid[]) returns void
-language sql volatile set search_path = pg_catalog as $$
-  select sluice._lock_documents(p_track_ids);
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+  perform sluice._lock_documents(p_track_ids);
   update sluice.documents d
      set status = 'pending', stage = null, failure_class = null, updated_at = now(),
          pdf_status = case when t.type = 'pdf_processing' then 'pending' else d.pdf_status end
     from sluice.tasks t
-   where t.track_id = any (p_track_ids) and d.document_id = t.document_id and d.task_id = t.track_id
-$$;
+   where t.track_id = any (p_track_ids) and d.document_id = t.document_id and d.task_id = t.track_id;
+end $$;
 
 -- What a worker says of a document: {"status", "stage", "pdf_status", "pages"}, each as it wants it from now on.
 create function sluice._say_document(p_track_id uuid, p_document jsonb) returns void
-language sql volatile set search_path = pg_catalog as $$
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
   update sluice.documents d
      set status = coalesce(left(p_document ->> 'status', 64), d.status),
          stage = case when p_document ? 'stage' then left(p_document ->> 'stage', 64) else d.stage end,
@@ -216,8 +225,8 @@ language sql volatile set search_path = pg_catalog as $$
          published_status = case when p_document ->> 'status' in ('completed', 'partial_success')
                                  then p_document ->> 'status' else d.published_status end,
          updated_at = now()
-   where d.task_id = p_track_id
-$$;
+   where d.task_id = p_track_id;
+end $$;
 
 -- ── Ends ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 -- Every end of a task is this one statement: it takes the row from the live table, if it is in one of the states and

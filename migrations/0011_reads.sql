@@ -71,9 +71,10 @@ $$;
 
 -- What the tasks of a lane may read: prefixes of URLs. Null: there is no such lane. Workers ask when they read.
 create function sluice.lane_sources(p_tenant text, p_class text) returns text[]
-language sql stable security definer set search_path = pg_catalog as $$
-  select l.allowed_sources from sluice.tenant_lanes l where l.tenant = p_tenant and l.class::text = p_class
-$$;
+language plpgsql stable security definer set search_path = pg_catalog as $$
+begin
+  return (select l.allowed_sources from sluice.tenant_lanes l where l.tenant = p_tenant and l.class::text = p_class);
+end $$;
 
 -- What each pool could do now: running + stopping + what its lanes may start, each under its cap (design §5), and its workers.
 create function sluice.pool_demand()
