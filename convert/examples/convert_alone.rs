@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "it says nothing to a worker")]
 mod frames;
 #[path = "../src/pdf.rs"]
+#[allow(dead_code, reason = "its first file warms it up")]
 mod pdf;
 
 use std::path::PathBuf;

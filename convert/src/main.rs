@@ -66,6 +66,7 @@ fn watched(limits: Limits) -> io::Result<()> {
         })
     })?;
     sandbox::enter()?;
+    pdf::warm_up();
     convert(limits)
 }
 

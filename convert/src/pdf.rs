@@ -24,6 +24,33 @@ impl Pages {
     }
 }
 
+/// Lets the library make now what it makes with its first file, so that the file need not wait for it.
+pub fn warm_up() {
+    if let Ok(pages) = pages(one_line()) {
+        pages.for_each(drop);
+    }
+}
+
+fn one_line() -> Vec<u8> {
+    const OBJECTS: [&str; 5] = [
+        "<</Type/Catalog/Pages 2 0 R>>",
+        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
+        "<</Length 35>>\nstream\nBT /F 12 Tf 72 700 Td (A line) Tj ET\nendstream",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ];
+    let (mut file, mut places) = ("%PDF-1.7\n".to_owned(), "0000000000 65535 f \n".to_owned());
+    for (number, object) in (1..).zip(OBJECTS) {
+        places.push_str(&format!("{:010} 00000 n \n", file.len()));
+        file.push_str(&format!("{number} 0 obj\n{object}\nendobj\n"));
+    }
+    let (table, size) = (file.len(), OBJECTS.len() + 1);
+    file.push_str(&format!(
+        "xref\n0 {size}\n{places}trailer\n<</Size {size}/Root 1 0 R>>\nstartxref\n{table}\n%%EOF\n"
+    ));
+    file.into_bytes()
+}
+
 /// Opens the file.
 pub fn pages(bytes: Vec<u8>) -> Result<Pages, Failure> {
     guarded("the file", || {
@@ -84,4 +111,16 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, 
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the converter stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_reads_what_it_is_warmed_up_with() {
+        let pages: Vec<_> = pages(one_line()).unwrap().collect();
+        assert_eq!(pages.len(), 1);
+        assert_eq!(pages[0].as_ref().unwrap().trim(), "A line");
+    }
 }

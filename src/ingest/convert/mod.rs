@@ -1,19 +1,20 @@
 //! A PDF becomes markdown in a process of its own, `sluice-convert`: what breaks there fails one task.
 
 mod frames;
+mod process;
 mod verdict;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use futures::StreamExt;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::ChildStdout;
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
 use self::frames::Frame;
+pub use self::process::Converters;
 use self::verdict::{End, Ended, verdict};
 use super::text::{self, MARKDOWN_MAX_BYTES};
 use crate::domain::failure::FailureClass;
@@ -21,11 +22,6 @@ use crate::domain::timeout::{Conversion, DocumentProfile};
 use crate::worker::{Context, DocumentUpdate, NotDone};
 
 const CONVERTER: &str = "sluice-convert";
-/// Read by the converter's library: the MiB that one compressed stream of a PDF may have in the end.
-const STREAM_LIMIT: &str = "PDF_OXIDE_MAX_DECOMPRESS_MB";
-/// So many of the largest streams have room in a converter's memory. A buffer that grows needs room for three; and where
-/// memory ends before the limit is reached, the library takes the stream for a broken one, and tries it in twenty ways.
-const STREAMS: u32 = 8;
 /// JSON may take six bytes for one.
 const LINE_MAX_BYTES: usize = 6 * MARKDOWN_MAX_BYTES;
 /// Of what the converter complains of, for the log.
@@ -61,8 +57,8 @@ pub struct Converted {
 }
 
 /// Reads the file from where it stands. Progress and the number of pages are reported; a cancel kills the converter.
-pub async fn convert(context: &Context, settings: &ConvertSettings, file: File) -> Result<Converted, NotDone> {
-    let mut child = spawn(settings, file)?;
+pub async fn convert(context: &Context, converters: &Converters, file: File) -> Result<Converted, NotDone> {
+    let mut child = converters.start_on(file)?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(NotDone::failed(FailureClass::Unknown, "the converter has no output"));
     };
@@ -87,24 +83,6 @@ pub async fn convert(context: &Context, settings: &ConvertSettings, file: File) 
     let ended = Ended { end, status, complaints };
     verdict(gathered.pages, text::clean(&gathered.markdown), &ended)
         .map_err(|(class, message)| NotDone::failed(class, message))
-}
-
-fn spawn(settings: &ConvertSettings, file: File) -> Result<Child, NotDone> {
-    let ConvertSettings { program, memory_mib } = settings;
-    let mut command = Command::new(program);
-    command.arg("--memory-mib").arg(memory_mib.to_string()).arg("--cpu-secs").arg(allowed(1).as_secs().to_string());
-    // It needs nothing else of an environment, and must not see ours.
-    command
-        .env_clear()
-        .env(STREAM_LIMIT, (memory_mib / STREAMS).to_string())
-        .stdin(file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    command.spawn().map_err(|error| {
-        let message = format!("the converter {} cannot be started: {error}; set SLUICE_CONVERTER", program.display());
-        NotDone::failed(FailureClass::Unknown, message)
-    })
 }
 
 /// CPU time of a file with so many pages.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::convert::ConvertSettings;
+use super::convert::{ConvertSettings, Converters};
 use super::provider::Provider;
 use super::source::{SourceSettings, Sources};
 use super::sweeping::Sweeper;
@@ -34,7 +34,10 @@ pub fn handlers(
     let provider = Arc::new(Provider::new(endpoint)?);
     let sweeper = Arc::new(Sweeper::default());
     Ok(Handlers::new()
-        .on(TaskType::PdfProcessing, pdf_processing::PdfProcessing { sources: sources.clone(), convert })
+        .on(
+            TaskType::PdfProcessing,
+            pdf_processing::PdfProcessing { sources: sources.clone(), converters: Converters::new(convert) },
+        )
         .on(TaskType::Upload, upload::Upload { sources: sources.clone() })
         .on(TaskType::Scan, scan::Scan { sources: sources.clone() })
         .on(

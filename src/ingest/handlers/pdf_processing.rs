@@ -3,14 +3,14 @@
 use super::taken_in;
 use crate::domain::failure::FailureClass;
 use crate::domain::status::PdfStatus;
-use crate::ingest::convert::{self, ConvertSettings, Converted};
+use crate::ingest::convert::{self, Converted, Converters};
 use crate::ingest::source::{self, FILE_MAX_BYTES, SourcePayload, Sources};
 use crate::store::ingest::contents::NewContent;
 use crate::worker::{Context, DocumentUpdate, Handled, Handler, NotDone};
 
 pub struct PdfProcessing {
     pub sources: Sources,
-    pub convert: ConvertSettings,
+    pub converters: Converters,
 }
 
 impl Handler for PdfProcessing {
@@ -22,7 +22,7 @@ impl Handler for PdfProcessing {
         };
         context.reporter().document(DocumentUpdate::new().pdf_status(PdfStatus::Processing)).stage("converting");
         let file = self.sources.open(&context, url, FILE_MAX_BYTES).await?;
-        let Converted { pages, markdown } = convert::convert(&context, &self.convert, file).await?;
+        let Converted { pages, markdown } = convert::convert(&context, &self.converters, file).await?;
         let title = payload.title_of(&markdown).or_else(|| source::file_stem(url));
 
         let content = NewContent {
