@@ -185,7 +185,7 @@ described! {
         MaxRetriesExceeded = "It was retried by hand as often as it may be. Look at the document, and make a new resource.",
 
         // Of lanes.
-        Conflict = "An older TenantLane has the same tenant and class, and wins. Delete one of the two.",
+        Conflict = "Another resource sets the same lane or pool: an older TenantLane, or one of another operator on this database. Delete one of the two.",
         HeldByPolicy = "The lane's policy is Hold or HoldAndDrain.",
         NotHeld = "The lane lets work start.",
         Clamped = "A local extract provider bounds the lane's cap below maxRunning.",

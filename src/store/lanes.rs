@@ -196,6 +196,57 @@ pub async fn set_pool(
     session.fetch_one(statement).await.map(drop)
 }
 
+/// Whose resource sets a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolManager {
+    pub pool: String,
+    pub cluster: String,
+    pub namespace: String,
+}
+
+/// Of the pools that a resource sets.
+pub async fn pool_managers(mut session: impl Session) -> Result<Vec<PoolManager>, StoreError> {
+    let statement = sqlx::query("select pool, cluster, namespace from sluice.pool_managers()");
+    wire::rows(&session.fetch_all(statement).await?, |row| {
+        Ok(PoolManager {
+            pool: wire::column(row, "pool")?,
+            cluster: wire::column(row, "cluster")?,
+            namespace: wire::column(row, "namespace")?,
+        })
+    })
+}
+
+/// The resource of this namespace sets the pool from now on, unless another one does. Makes the pool if there is none.
+/// Answers whether it may.
+pub async fn manage_pool(
+    mut session: impl Session,
+    pool: &str,
+    cluster: &str,
+    namespace: &str,
+    by: Option<&str>,
+) -> Result<bool, StoreError> {
+    let statement = sqlx::query("select sluice.manage_pool($1, $2, $3, $4) as is_ours")
+        .bind(wire::text(pool))
+        .bind(wire::text(cluster))
+        .bind(wire::text(namespace))
+        .bind(wire::optional_text(by));
+    wire::column(&session.fetch_one(statement).await?, "is_ours")
+}
+
+/// The resource is gone: another may set the pool. Answers whether it was theirs.
+pub async fn leave_pool(
+    mut session: impl Session,
+    pool: &str,
+    cluster: &str,
+    namespace: &str,
+) -> Result<bool, StoreError> {
+    let statement = sqlx::query("select sluice.leave_pool($1, $2, $3) as was_ours")
+        .bind(wire::text(pool))
+        .bind(wire::text(cluster))
+        .bind(wire::text(namespace));
+    wire::column(&session.fetch_one(statement).await?, "was_ours")
+}
+
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     let present = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), wire::json(&value?))));
     Value::Object(present.collect::<Map<_, _>>())

@@ -155,11 +155,17 @@ pub struct Unmirrored {
     pub workspace: Option<String>,
 }
 
-/// As many as the limits of their lanes leave room for; at most `limit`, and never over 1,000.
-pub async fn unmirrored(mut session: impl Session, cluster: &str, limit: u32) -> Result<Vec<Unmirrored>, StoreError> {
+/// Of the lanes of these resources, in turn, as many as their limits leave room for; at most `limit`, and never over 1,000.
+pub async fn unmirrored(
+    mut session: impl Session,
+    cluster: &str,
+    managers: &[String],
+    limit: u32,
+) -> Result<Vec<Unmirrored>, StoreError> {
     let statement =
-        sqlx::query("select lane_uid, tenant, class, track_id, type, workspace from sluice.unmirrored($1, $2)")
+        sqlx::query("select lane_uid, tenant, class, track_id, type, workspace from sluice.unmirrored_of($1, $2, $3)")
             .bind(wire::text(cluster))
+            .bind(managers.to_vec())
             .bind(wire::int(limit));
     wire::rows(&session.fetch_all(statement).await?, |row| {
         Ok(Unmirrored {

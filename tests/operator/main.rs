@@ -5,6 +5,7 @@
 mod common;
 mod lanes;
 mod leader;
+mod neighbours;
 mod pools;
 mod scene;
 mod second_look;

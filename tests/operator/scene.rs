@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use private_postgres::Options;
+use private_postgres::{Options, Server};
 use serde_json::{Value, json};
 use sluice::api::{IngestTask, IngestTaskStatus, TenantLane};
 use sluice::domain::lane::Cap;
@@ -50,7 +50,7 @@ rules:
 
 pub struct Scene {
     pub cluster: &'static Cluster,
-    pub db: TestDb,
+    pub db: Arc<TestDb>,
     /// In the role of a worker.
     pub worker: Database,
     /// In the role of the operator, for what else somebody could ask of the database.
@@ -63,6 +63,8 @@ pub struct Scene {
     /// The user that the operator acts as.
     user: String,
     kubeconfig: PathBuf,
+    /// As the operator is told.
+    cluster_id: String,
     operator: Option<Operator>,
     sequence: AtomicI64,
 }
@@ -92,16 +94,33 @@ impl Scene {
     }
 
     pub async fn without_operator(purpose: &str) -> Option<Self> {
-        Self::prepare(Cluster::shared(), purpose, TestDb::new().await).await
+        Self::prepare(Cluster::shared(), purpose, Arc::new(TestDb::new().await)).await
+    }
+
+    /// An operator of another namespace on this one's database, and in its cluster if the id is the same.
+    pub async fn neighbour(&self, purpose: &str, cluster_id: &str) -> Self {
+        let scene = Self::prepare(self.cluster, purpose, Arc::clone(&self.db)).await;
+        let mut scene = Self { cluster_id: cluster_id.to_owned(), ..scene.expect("the cluster is our own") };
+        scene.start_operator();
+        scene
+    }
+
+    /// Of `with_private_server`.
+    pub fn server(&mut self) -> &mut Server {
+        Arc::get_mut(&mut self.db).expect("no neighbour has it").server()
+    }
+
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
     }
 
     async fn with_operator(cluster: &'static Cluster, purpose: &str, db: TestDb) -> Option<Self> {
-        let mut scene = Self::prepare(cluster, purpose, db).await?;
+        let mut scene = Self::prepare(cluster, purpose, Arc::new(db)).await?;
         scene.start_operator();
         Some(scene)
     }
 
-    async fn prepare(cluster: &'static Cluster, purpose: &str, db: TestDb) -> Option<Self> {
+    async fn prepare(cluster: &'static Cluster, purpose: &str, db: Arc<TestDb>) -> Option<Self> {
         let own = cluster.own("a user of its own and the audit log")?;
         // A client needs one, as the binary does.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -128,6 +147,8 @@ impl Scene {
             worker,
             operator_role,
             worker_id,
+            // Unique, and the same for the next process.
+            cluster_id: namespace.name.clone(),
             namespace,
             client,
             user,
@@ -163,8 +184,7 @@ impl Scene {
             .env_clear()
             .env("KUBECONFIG", &self.kubeconfig)
             .env("DATABASE_URL", self.db.url(role))
-            // Of the namespace: unique, and the same for the next process.
-            .env("SLUICE_CLUSTER_ID", &self.namespace.name)
+            .env("SLUICE_CLUSTER_ID", &self.cluster_id)
             .env("SLUICE_NAMESPACE", &self.namespace.name)
             .env("SLUICE_WATCH_NAMESPACES", &self.namespace.name)
             .env("SLUICE_OPERATOR_LISTEN", "off")

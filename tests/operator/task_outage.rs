@@ -12,7 +12,7 @@ async fn database_that_is_away_is_said_and_what_was_asked_is_done_when_it_is_bac
     let Some(mut scene) = Scene::with_private_server("away").await else { return };
     let track_id = scene.accepted("one").await;
     scene.run(track_id).await;
-    scene.db.server().stop().expect("the server stops");
+    scene.server().stop().expect("the server stops");
     scene.patch("one", json!({ "cancel": true })).await;
     scene.create("new", json!({ "type": "Insert", "source": { "text": "x" } })).await;
     for name in ["one", "new"] {
@@ -22,7 +22,7 @@ async fn database_that_is_away_is_said_and_what_was_asked_is_done_when_it_is_bac
         };
         scene.until("nothing is said of the database", is_said).await;
     }
-    scene.db.server().start_again().expect("the server starts");
+    scene.server().start_again().expect("the server starts");
     scene.wait_state("one", State::Stopping).await;
     scene.wait_state("new", State::Pending).await;
     assert_eq!(scene.row(track_id).await.state, task::State::Stopping);

@@ -5,7 +5,7 @@ use sqlx::Row;
 use crate::common::postgres::TestDb;
 
 /// One line for each function of the protocol: `worker`, `operator`, `reader`.
-const GRANTS: [(&str, &[&str]); 50] = [
+const GRANTS: [(&str, &[&str]); 54] = [
     ("about", &["worker", "operator", "reader"]),
     ("adopt", &["worker"]),
     ("cancel", &["operator"]),
@@ -28,10 +28,13 @@ const GRANTS: [(&str, &[&str]); 50] = [
     ("hold_lane", &["operator"]),
     ("lane_counts", &["worker", "operator", "reader"]),
     ("lane_sources", &["worker", "operator", "reader"]),
+    ("leave_pool", &["operator"]),
+    ("manage_pool", &["operator"]),
     ("mirror_ack", &["operator"]),
     ("mirror_changes", &["operator"]),
     ("mirror_task", &["operator"]),
     ("pool_demand", &["worker", "operator", "reader"]),
+    ("pool_managers", &["operator"]),
     ("pool_settings", &["worker", "operator", "reader"]),
     ("pool_workers", &["worker", "operator", "reader"]),
     ("promote", &["worker", "operator"]),
@@ -53,6 +56,7 @@ const GRANTS: [(&str, &[&str]); 50] = [
     ("suspend", &["operator"]),
     ("undrain_worker", &["operator"]),
     ("unmirrored", &["operator"]),
+    ("unmirrored_of", &["operator"]),
     ("wake", &["worker", "operator"]),
     ("watch", &["worker"]),
     ("task_status", &["worker", "operator", "reader"]),

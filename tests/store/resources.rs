@@ -4,7 +4,7 @@ use sluice::domain::lane::Class;
 use sluice::domain::task::{State, TaskType};
 use sluice::store::ends::{CompletedWithNext, complete_with_next};
 use sluice::store::enqueue::{Enqueued, NewTask, Resource, enqueue};
-use sluice::store::lanes::{LaneSettings, Setting, set_lane};
+use sluice::store::lanes::{LaneSettings, PoolManager, Setting, leave_pool, manage_pool, pool_managers, set_lane};
 use sluice::store::reads::{mirror_changes, mirror_changes_after};
 use sluice::store::resources::{
     DocumentOwner, MirrorOutcome, document_owner, follow_ons, forget_resources, mirror_task, resources,
@@ -138,7 +138,7 @@ async fn lane_that_asks_gets_resources_for_its_active_tasks_up_to_its_limit() {
     for _ in 0..4 {
         tracks.push(queue.enqueue(&insert()).await);
     }
-    let wanted = async || unmirrored(&queue.operator, CLUSTER, 100).await.expect("the tasks");
+    let wanted = async || unmirrored(&queue.operator, CLUSTER, &uids(&["lane"]), 100).await.expect("the tasks");
     assert_eq!(wanted().await, []);
     let settings = LaneSettings {
         mirror_limit: Setting::To(3),
@@ -161,6 +161,49 @@ async fn lane_that_asks_gets_resources_for_its_active_tasks_up_to_its_limit() {
     queue.run(tracks[3]).await;
     let first = wanted().await.remove(0).track_id;
     assert!(first == tracks[3] || first == pending);
+}
+
+#[tokio::test]
+async fn lanes_take_turns_and_those_of_others_take_none() {
+    let queue = Queue::new().await;
+    for (tenant, tasks) in [("busy", 5), ("quiet", 1), ("elsewhere", 5)] {
+        for _ in 0..tasks {
+            queue.enqueue(&NewTask::new(TaskType::Insert, tenant)).await;
+        }
+        let uid = format!("of-{tenant}");
+        let settings = LaneSettings {
+            mirror_limit: Setting::To(4),
+            cluster: Setting::To(CLUSTER),
+            resource_uid: Setting::To(&uid),
+            ..LaneSettings::default()
+        };
+        set_lane(&queue.operator, tenant, Class::Ingest, &settings, None).await.expect("the lane");
+    }
+    let managers = uids(&["of-busy", "of-quiet"]);
+    let of = async |limit| {
+        let tasks = unmirrored(&queue.operator, CLUSTER, &managers, limit).await.expect("the tasks");
+        tasks.into_iter().map(|task| task.tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(of(100).await, ["busy", "quiet", "busy", "busy", "busy"]);
+    assert_eq!(of(2).await, ["busy", "quiet"]);
+    let foreign = unmirrored(&queue.operator, "another", &managers, 100).await.expect("the tasks");
+    assert_eq!(foreign, []);
+}
+
+#[tokio::test]
+async fn pool_is_set_by_the_first_that_asks_until_it_leaves() {
+    let queue = Queue::new().await;
+    let manage = async |cluster, namespace| {
+        manage_pool(&queue.operator, "shared", cluster, namespace, None).await.expect("an answer")
+    };
+    assert!(manage("a", "sluice").await);
+    assert!(manage("a", "sluice").await, "again");
+    assert!(!manage("b", "sluice").await && !manage("a", "other").await);
+    let holder = PoolManager { pool: "shared".to_owned(), cluster: "a".to_owned(), namespace: "sluice".to_owned() };
+    assert_eq!(pool_managers(&queue.operator).await.expect("an answer"), [holder]);
+    assert!(!leave_pool(&queue.operator, "shared", "b", "sluice").await.expect("an answer"));
+    assert!(leave_pool(&queue.operator, "shared", "a", "sluice").await.expect("an answer"));
+    assert!(manage("b", "sluice").await);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::apply::{self, Refused};
 use super::jobs::Standing;
 use super::observe::{Owned, Seen, owned, see};
+use super::ownership::{self, Leaving};
 use super::plan::{Drift, DriftState, Facts, Memory, Plan, plan};
 use super::rollout::{Progress, progress};
 use super::spec::PoolSpec;
@@ -25,6 +26,7 @@ use crate::operator::instrument::Kind;
 use crate::operator::write::{StatusWrite, write_status};
 use crate::operator::{Caches, Context};
 use crate::store::StoreError;
+use crate::store::lanes::{PoolManager, pool_managers};
 use crate::store::reads::{PoolDemand, PoolSettingsRow, PoolWorker, pool_demand, pool_settings, pool_workers};
 
 mod by_job;
@@ -41,6 +43,7 @@ pub struct Controller {
     context: Arc<Context>,
     caches: Arc<Caches>,
     pools: ByUid<Pool>,
+    leaving: Leaving,
     read_took: Duration,
 }
 
@@ -54,6 +57,8 @@ struct Pool {
     jobs: Standing,
     written_at: Option<Instant>,
     unwritable_at: Option<Instant>,
+    /// Why its row is not ours to write.
+    conflict: Option<String>,
 }
 
 #[derive(Default)]
@@ -75,11 +80,12 @@ struct Rows {
     demand: HashMap<String, PoolDemand>,
     settings: HashMap<String, PoolSettingsRow>,
     workers: Vec<PoolWorker>,
+    managers: HashMap<String, PoolManager>,
 }
 
 impl Controller {
     pub fn new(context: Arc<Context>, caches: Arc<Caches>) -> Self {
-        Self { context, caches, pools: HashMap::new(), read_took: Duration::ZERO }
+        Self { context, caches, pools: HashMap::new(), leaving: Leaving::default(), read_took: Duration::ZERO }
     }
 
     /// What the database took for the last look.
@@ -92,6 +98,9 @@ impl Controller {
         let objects = self.caches.pools.objects.all();
         self.pools.retain(|known, _| objects.iter().any(|object| uid(object) == *known));
         let mut outcomes = Vec::with_capacity(objects.len() + 1);
+        if let Err(fault) = self.leaving.look(&self.context, &self.caches).await {
+            outcomes.push(Err(fault));
+        }
         if objects.is_empty() {
             return outcomes;
         }
@@ -121,10 +130,12 @@ impl Controller {
         let demand = pool_demand(database).await?;
         let settings = pool_settings(database).await?;
         let workers = pool_workers(database, None).await?;
+        let managers = pool_managers(database).await?;
         Ok(Rows {
             demand: demand.into_iter().map(|demand| (demand.pool.clone(), demand)).collect(),
             settings: settings.into_iter().map(|row| (row.pool.clone(), row)).collect(),
             workers,
+            managers: managers.into_iter().map(|manager| (manager.pool.clone(), manager)).collect(),
         })
     }
 }
@@ -152,7 +163,9 @@ impl Look<'_> {
         }
         let spec = PoolSpec::of(self.object);
         if let Some(rows) = self.rows {
-            apply::settle_row(self.context, &spec, rows.settings.get(&spec.name)).await?;
+            let (row, manager) = (rows.settings.get(&spec.name), rows.managers.get(&spec.name));
+            let other = ownership::settle(self.context, &spec, row, manager).await?;
+            self.pool.conflict = other.as_ref().map(ownership::conflict);
         }
         match spec.mode {
             PoolMode::Deployment => self.workers(&spec, now).await,
@@ -342,6 +355,7 @@ impl Look<'_> {
             template,
             scale,
             progress,
+            conflict: self.pool.conflict.as_deref(),
             problem,
         };
         let wanted = status::status(&known, now);

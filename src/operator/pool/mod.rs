@@ -25,6 +25,7 @@ mod apply;
 mod jobs;
 mod look;
 mod observe;
+mod ownership;
 mod plan;
 mod rollout;
 mod spec;

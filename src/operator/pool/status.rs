@@ -19,6 +19,8 @@ pub struct Known<'a> {
     pub template: Template<'a>,
     pub scale: Scale<'a>,
     pub progress: Progress,
+    /// Why the row is not ours to write, if it is not.
+    pub conflict: Option<&'a str>,
     /// Why workers do not start, if some do not.
     pub problem: Option<&'a str>,
 }
@@ -56,7 +58,7 @@ pub enum Scale<'a> {
 
 /// `now` is for the conditions whose status changes.
 pub fn status(known: &Known<'_>, now: Time) -> WorkerPoolStatus {
-    let Known { spec, generation, before, counts, demand, template, scale, progress, problem } = known;
+    let Known { spec, generation, before, counts, demand, template, scale, progress, conflict, problem } = known;
     let before_conditions = before.map_or(&[][..], |status| &status.conditions);
     let mut conditions = ConditionList::new(before_conditions, *generation, now);
     let boot = match &spec.boot {
@@ -90,14 +92,15 @@ pub fn status(known: &Known<'_>, now: Time) -> WorkerPoolStatus {
     let (is_scaled, reason, why) = scaled(*scale);
     let is_scaled = if is_scaled { ConditionStatus::True } else { ConditionStatus::False };
     conditions.set(ConditionType::Scaled, is_scaled, reason, &why);
-    let standing = match (template, &boot, problem) {
+    let other = conflict.map(|why| (Reason::Conflict, why)).or(problem.map(|why| (Reason::PodsNotReady, why)));
+    let standing = match (template, &boot, other) {
         (Template::Refused(message), _, _) => {
             Standing::Stalled { reason: Reason::TemplateRefused, message: (*message).to_owned() }
         }
         (_, Some(message), _) => {
             Standing::Stalled { reason: Reason::DeliveryLocalWithReplicas, message: message.clone() }
         }
-        (_, _, Some(message)) => Standing::Stalled { reason: Reason::PodsNotReady, message: (*message).to_owned() },
+        (_, _, Some((reason, message))) => Standing::Stalled { reason, message: message.to_owned() },
         _ if is_scaled == ConditionStatus::False => Standing::Reconciling { reason, message: why.clone() },
         _ => progressed(*progress),
     };
@@ -202,8 +205,13 @@ fn progressed(progress: Progress) -> Standing {
 
 /// What has come to be with this status, for an event.
 pub fn news(before: Option<&WorkerPoolStatus>, after: &WorkerPoolStatus) -> Option<(EventReason, String)> {
-    const NEWS: [Reason; 4] =
-        [Reason::DeliveryLocalWithReplicas, Reason::TemplateRefused, Reason::PodsNotReady, Reason::WrongNamespace];
+    const NEWS: [Reason; 5] = [
+        Reason::DeliveryLocalWithReplicas,
+        Reason::Conflict,
+        Reason::TemplateRefused,
+        Reason::PodsNotReady,
+        Reason::WrongNamespace,
+    ];
 
     let stalled = |status: &WorkerPoolStatus| {
         status.conditions.iter().find(|condition| condition.is(ConditionType::Stalled)).cloned()
@@ -261,6 +269,7 @@ mod tests {
             template: Template::Accepted,
             scale: Scale::Workers(plan),
             progress: Progress::Done,
+            conflict: None,
             problem: None,
         }
     }
@@ -298,6 +307,9 @@ mod tests {
         assert_eq!(reason(&refused, ConditionType::Stalled), (ConditionStatus::True, "TemplateRefused"));
         let failing = status(&Known { problem: Some("pod x: ErrImagePull"), ..known(&good, &plan) }, at(1));
         assert_eq!(reason(&failing, ConditionType::Ready), (ConditionStatus::False, "PodsNotReady"));
+        let shared =
+            status(&Known { conflict: Some("another sets it"), problem: Some("x"), ..known(&good, &plan) }, at(1));
+        assert_eq!(reason(&shared, ConditionType::Stalled), (ConditionStatus::True, "Conflict"));
     }
 
     #[test]

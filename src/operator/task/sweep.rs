@@ -103,18 +103,18 @@ async fn bury(shared: &Shared, resource: &ListedResource) -> Result<(), Fault> {
 /// Makes resources for tasks that have none, where their lane asks for it; each is then looked at as any other.
 async fn show_born(shared: &Shared) -> Result<(), Fault> {
     let named = |lane: Arc<TenantLane>| Some((manager(&lane.namespace()?, &lane.uid()?), lane));
+    // Nothing is asked of the database where no lane asks for it, and nothing of lanes that are another operator's.
+    let asks = |lane: &Arc<TenantLane>| lane.spec.mirror.is_some();
     let lanes: HashMap<String, Arc<TenantLane>> =
-        shared.caches.lanes.objects.all().into_iter().filter_map(named).collect();
-    // Nothing is asked of the database where no lane asks for it.
-    if lanes.values().all(|lane| lane.spec.mirror.is_none()) {
+        shared.caches.lanes.objects.all().into_iter().filter(asks).filter_map(named).collect();
+    if lanes.is_empty() {
         return Ok(());
     }
     let context = &shared.context;
-    for born in unmirrored(&context.database, &context.cluster, BORN_AT_ONCE).await? {
-        let Some(lane) = lanes.get(&born.lane_uid) else {
-            tracing::debug!(lane_uid = born.lane_uid, "a lane that asks for resources is not in the cache");
-            continue;
-        };
+    let managers: Vec<String> = lanes.keys().cloned().collect();
+    let mut failed: HashMap<String, Fault> = HashMap::new();
+    for born in unmirrored(&context.database, &context.cluster, &managers, BORN_AT_ONCE).await? {
+        let Some(lane) = lanes.get(&born.lane_uid).filter(|_| !failed.contains_key(&born.lane_uid)) else { continue };
         if !context.leadership.is_held() {
             return Err(Fault::Stale);
         }
@@ -128,10 +128,12 @@ async fn show_born(shared: &Shared) -> Result<(), Fault> {
             Err(error) if is_gone_or_changed(&error) => {
                 tracing::debug!(task = %Key::of(&task), %error, "no resource was made for a task that was born elsewhere");
             }
+            // What keeps one namespace from having resources, such as a quota, keeps no other.
+            Err(error @ kube::Error::Api(_)) => drop(failed.insert(born.lane_uid, error.into())),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    failed.into_values().next().map_or(Ok(()), Err)
 }
 
 fn resource_for(born: &Unmirrored, namespace: &str) -> IngestTask {
