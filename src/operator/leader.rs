@@ -2,7 +2,8 @@
 //!
 //! The lease manager tells of changes only, and goes on quietly when a renewal fails. So its client has a short time
 //! limit, a failure that is not made good in time ends the leadership before the Lease runs out, and a process that stood
-//! still (SIGSTOP, a paused machine) does not believe what it knew before.
+//! still (SIGSTOP, a paused machine) does not believe what it knew before. A leader that the database does not answer gives
+//! the Lease to a follower that may be better off; if none is, it leads again, and says in statuses what is wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::instrument::Metrics;
+use crate::store::Database;
 
 /// After it, a follower takes over.
 const LEASE_SECS: u64 = 10;
@@ -26,6 +28,13 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(3);
 const FAILURE_LIMIT: Duration = Duration::from_millis(2_500);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(500);
+/// The database may not answer for so long before the Lease is given away; a failover is longer, and moves nothing.
+const DATABASE_LIMIT: Duration = Duration::from_secs(4);
+const DATABASE_PROBE: Duration = Duration::from_secs(1);
+/// Above the time after which a follower asks for the Lease again.
+const STAND_BACK: Duration = Duration::from_secs(11);
+/// Between two times of standing back: a database that is away for all moves the Lease no more often.
+const STAND_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// A process whose clock jumped by this much stood still, and may have lost the Lease meanwhile.
 const STANDSTILL: Duration = Duration::from_secs(3);
 
@@ -77,6 +86,48 @@ impl Default for Leadership {
     }
 }
 
+/// When the database last answered this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Reach {
+    answered_at: Arc<watch::Sender<Instant>>,
+}
+
+impl Reach {
+    pub fn new() -> Self {
+        Self { answered_at: Arc::new(watch::Sender::new(Instant::now())) }
+    }
+
+    /// Asks again and again until `shutdown`; never raced, since a statement must come to its end.
+    pub async fn follow(self, database: Database, shutdown: CancellationToken) {
+        while !shutdown.is_cancelled() {
+            if database.ping().await.is_ok() {
+                self.answered_at.send_replace(Instant::now());
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(DATABASE_PROBE) => {}
+            }
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        self.answered_at.borrow().elapsed() >= DATABASE_LIMIT
+    }
+
+    async fn answered(&self) {
+        let mut answers = self.answered_at.subscribe();
+        answers.mark_unchanged();
+        // Fails only without a sender, and that is ours.
+        let _ = answers.changed().await;
+    }
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 pub struct Election {
     /// With [`REQUEST_LIMIT`] as its limit.
     pub client: Client,
@@ -86,15 +137,22 @@ pub struct Election {
     pub identity: String,
     pub leadership: Leadership,
     pub metrics: Metrics,
+    pub reach: Reach,
 }
 
 /// Takes part until `shutdown`, and then gives the Lease back, so that a follower need not wait for its end.
 pub async fn run(election: Election, shutdown: CancellationToken) {
     let mut failing_since: Option<Instant> = None;
+    let mut stood_back_at: Option<Instant> = None;
     loop {
         let error = match build(&election).await {
-            Ok(manager) => match hold(&election, &manager, &mut failing_since, &shutdown).await {
+            Ok(manager) => match hold(&election, &manager, &mut failing_since, stood_back_at, &shutdown).await {
                 Ended::Shutdown => return,
+                Ended::NoDatabase => {
+                    stand_back(&election, &shutdown).await;
+                    stood_back_at = Some(Instant::now());
+                    continue;
+                }
                 Ended::Failed(error) => error,
                 Ended::Standstill => {
                     say(&election, false, "this process stood still");
@@ -120,6 +178,7 @@ pub async fn run(election: Election, shutdown: CancellationToken) {
 enum Ended {
     Shutdown,
     Standstill,
+    NoDatabase,
     Failed(LeaseManagerError),
 }
 
@@ -127,9 +186,12 @@ async fn hold(
     election: &Election,
     manager: &LeaseManager,
     failing_since: &mut Option<Instant>,
+    stood_back_at: Option<Instant>,
     shutdown: &CancellationToken,
 ) -> Ended {
+    let may_stand_back = || stood_back_at.is_none_or(|at| at.elapsed() >= STAND_BACK_PAUSE);
     loop {
+        let (mut is_away, mut led) = (false, true);
         // Dropped before anything else is asked of the manager, since it may hold its lock; it will read the Lease again.
         let changed = {
             let changed = manager.changed();
@@ -142,6 +204,12 @@ async fn hold(
                             return Ended::Standstill;
                         }
                         election.leadership.tick();
+                        if election.reach.is_away() && may_stand_back() {
+                            led = *election.leadership.state.borrow();
+                            say(election, false, "the database does not answer this process");
+                            is_away = true;
+                            break Ok(false);
+                        }
                         // A request that hangs counts as one that failed.
                         if failing_since.is_some_and(|since| since.elapsed() >= FAILURE_LIMIT) {
                             say(election, false, "the Lease could not be renewed in time");
@@ -154,11 +222,11 @@ async fn hold(
                 }
             }
         };
-        if shutdown.is_cancelled() {
-            if let Err(error) = manager.release().await {
+        if is_away || shutdown.is_cancelled() {
+            if led && let Err(error) = manager.release().await {
                 tracing::warn!(%error, "the Lease was not given back, and runs out by itself");
             }
-            return Ended::Shutdown;
+            return if shutdown.is_cancelled() { Ended::Shutdown } else { Ended::NoDatabase };
         }
         match changed {
             Ok(leads) => {
@@ -167,6 +235,20 @@ async fn hold(
                 say(election, leads, if leads { "the Lease is ours" } else { "the Lease is another's" });
             }
             Err(error) => return Ended::Failed(error),
+        }
+    }
+}
+
+/// Leaves the Lease to others, until the database answers or nobody took it.
+async fn stand_back(election: &Election, shutdown: &CancellationToken) {
+    let over = tokio::time::sleep(STAND_BACK);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = &mut over => return,
+            () = election.reach.answered() => return,
+            () = tokio::time::sleep(TICK) => election.leadership.tick(),
         }
     }
 }

@@ -70,7 +70,10 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
         let is_synced = Box::new(move || synced.are_synced());
         always.spawn(probes::run(listener, probes::Probes { context: context.clone(), is_synced }, shutdown.clone()));
     }
+    let reach = leader::Reach::new();
+    let asking = tokio::spawn(reach.clone().follow(context.database.clone(), shutdown.clone()));
     let election = leader::Election {
+        reach,
         client: Context::lease_client().await?,
         namespace: context.settings.namespace.clone(),
         lease: LEASE.to_owned(),
@@ -94,6 +97,9 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     // Gives the Lease back.
     if let Err(error) = election.await {
         tracing::error!(%error, "the election ended badly");
+    }
+    if let Err(error) = asking.await {
+        tracing::error!(%error, "asking the database ended badly");
     }
     always.shutdown().await;
     context.database.close().await;

@@ -88,6 +88,13 @@ impl Scene {
         Self::with_operator(cluster, purpose, TestDb::new().await).await
     }
 
+    /// Where the control plane may be stopped.
+    pub async fn of_outages(purpose: &str) -> Option<Self> {
+        static AWAY: OnceLock<Option<Cluster>> = OnceLock::new();
+        let cluster = AWAY.get_or_init(|| Cluster::private("outages")).as_ref()?;
+        Self::with_operator(cluster, purpose, TestDb::new().await).await
+    }
+
     /// With a database server that the test may stop.
     pub async fn with_private_server(purpose: &str) -> Option<Self> {
         Self::with_operator(Cluster::shared(), purpose, TestDb::private(Options::fast()).await).await
@@ -176,14 +183,28 @@ impl Scene {
         self.spawn("operator", Role::Operator)
     }
 
+    /// The first one, on lines of its own: `line` to the API server, and this URL to the database.
+    pub fn start_operator_through(&mut self, line: Option<&str>, database: Option<String>) {
+        let kubeconfig = match line {
+            Some(line) => self.own().user(&self.user, &[], Some(line)).kubeconfig().to_owned(),
+            None => self.kubeconfig.clone(),
+        };
+        let database = database.unwrap_or_else(|| self.db.url(Role::Operator));
+        self.operator = Some(self.spawn_on("operator", &kubeconfig, &database));
+    }
+
     fn spawn(&self, command: &str, role: Role) -> Operator {
+        self.spawn_on(command, &self.kubeconfig, &self.db.url(role))
+    }
+
+    fn spawn_on(&self, command: &str, kubeconfig: &Path, database: &str) -> Operator {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let log = directory.join(format!("{}-{}.log", self.user, Uuid::new_v4().simple()));
         let process = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg(command)
             .env_clear()
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("DATABASE_URL", self.db.url(role))
+            .env("KUBECONFIG", kubeconfig)
+            .env("DATABASE_URL", database)
             .env("SLUICE_CLUSTER_ID", &self.cluster_id)
             .env("SLUICE_NAMESPACE", &self.namespace.name)
             .env("SLUICE_WATCH_NAMESPACES", &self.namespace.name)
