@@ -69,3 +69,55 @@ async fn object_that_does_not_parse_stops_no_other_and_is_named() {
     scene.start_operator();
     scene.accepted("later").await;
 }
+
+#[tokio::test]
+async fn lane_and_pool_that_do_not_parse_stop_no_other_and_are_named_whenever_they_came() {
+    let Some(mut scene) = Scene::of_changing_kinds("unreadables").await else { return };
+    let cluster = scene.cluster;
+    // As an older or newer version may have left them.
+    let bad = |name: &str| {
+        let kinds = [("TenantLane", "class: unheard"), ("WorkerPool", "delivery: unheard, template: {}")];
+        kinds.map(|(kind, spec)| {
+            format!("{{apiVersion: sluice.dev/v1alpha1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}}}}}")
+        })
+    };
+    let enums = [("tenantlanes", "class"), ("workerpools", "delivery")].map(|(kind, field)| {
+        let path = format!("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/{field}/enum");
+        let crd = format!("crd/{kind}.sluice.dev");
+        let definition = cluster.admin().run(&["get", &crd, "--output=json"]);
+        let definition: serde_json::Value = serde_json::from_str(&definition).expect("a definition");
+        let allowed = definition.pointer(&path).expect("the values").clone();
+        let patch = |operation: serde_json::Value| {
+            let patch = format!("--patch={}", json!([operation]));
+            cluster.admin().run(&["patch", &crd, "--type=json", &patch]);
+        };
+        patch(json!({ "op": "remove", "path": path }));
+        (crd.clone(), json!([{ "op": "add", "path": path, "value": allowed }]))
+    });
+    scene.stop_operator();
+    for object in bad("before") {
+        scene.until("the relaxed schema does not take it", async || scene.namespace.try_apply(&object).is_ok()).await;
+    }
+    scene.start_operator();
+    let is_named = async |scene: &Scene, name: &str| {
+        let selector = format!("--field-selector=involvedObject.name={name},reason=Unreadable");
+        let is_so =
+            async || scene.namespace.kubectl(&["get", "events", &selector, "--output=name"]).lines().count() == 2;
+        scene.until(&format!("no events name the lane and the pool {name}"), is_so).await;
+    };
+    is_named(&scene, "before").await;
+    for object in bad("meanwhile") {
+        scene.namespace.apply(&object);
+    }
+    is_named(&scene, "meanwhile").await;
+    for (crd, patch) in enums {
+        cluster.admin().run(&["patch", &crd, "--type=json", &format!("--patch={patch}")]);
+    }
+    let good = json!({
+        "apiVersion": "sluice.dev/v1alpha1", "kind": "TenantLane", "metadata": { "name": "good" },
+        "spec": { "class": "ingest", "maxRunning": 3 },
+    });
+    scene.namespace.apply(&good.to_string());
+    scene.namespace.kubectl(&["wait", "tlane/good", "--for=condition=Ready", "--timeout=60s"]);
+    scene.accepted("after").await;
+}

@@ -113,13 +113,17 @@ pub async fn follow(context: Arc<Context>, caches: Arc<Caches>) {
 /// Acts until `stop`; called each time that this process begins to lead, with the caches filled.
 pub async fn run(context: Arc<Context>, caches: Arc<Caches>, stop: CancellationToken) {
     let mut controller = Controller {
-        context,
+        context: context.clone(),
         caches: caches.clone(),
         refusals: apply::Refusals::default(),
         pace: pace::Pace::new(std::time::Instant::now()),
         away_since: None,
         read_took: Duration::ZERO,
     };
+    // Those that were met before this process led: events of a follower are not written.
+    for unreadable in caches.lanes.objects.unreadable() {
+        context.events.publish_unreadable::<TenantLane>(Kind::Lane, &unreadable);
+    }
     while !stop.is_cancelled() {
         let begun = Instant::now();
         // Never raced: a statement on its way must come to its end.

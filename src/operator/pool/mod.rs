@@ -127,6 +127,10 @@ fn strip_pod(pod: &mut Pod) {
 /// Acts until `stop`; called each time that this process begins to lead, with the caches filled.
 pub async fn run(context: Arc<Context>, caches: Arc<Caches>, stop: CancellationToken) {
     let mut controller = look::Controller::new(context.clone(), caches.clone());
+    // Those that were met before this process led: events of a follower are not written.
+    for unreadable in caches.pools.objects.unreadable() {
+        context.events.publish_unreadable::<WorkerPool>(Kind::Pool, &unreadable);
+    }
     while !stop.is_cancelled() {
         let begun = Instant::now();
         // Never raced: a statement on its way must come to its end.
