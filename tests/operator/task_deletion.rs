@@ -77,7 +77,7 @@ async fn deletion_that_nobody_saw_is_found_and_a_name_used_again_is_another_reso
 #[tokio::test]
 async fn resources_that_come_and_go_within_moments_leave_no_work() {
     let Some(scene) = Scene::new("moments").await else { return };
-    let names: Vec<String> = (0..50).map(|n| format!("t{n}")).collect();
+    let names: Vec<String> = (0..100).map(|n| format!("t{n}")).collect();
     let come_and_go = names.iter().map(|name| async {
         scene.create(name, json!({ "type": "Insert", "source": { "text": "x" } })).await;
         scene.delete(name).await;
@@ -116,4 +116,27 @@ async fn work_that_was_asked_for_while_the_operator_was_down_is_taken_when_it_is
     scene.start_operator();
     scene.wait_state("new", State::Cancelled).await;
     assert_eq!(scene.row(track_id).await.state, task::State::Cancelled);
+}
+
+#[tokio::test]
+async fn resource_that_is_made_again_while_its_row_runs_is_another_task() {
+    let Some(scene) = Scene::new("again").await else { return };
+    let mut attempts = Vec::new();
+    for round in 0..5 {
+        let track_id = scene.accepted("same").await;
+        assert!(attempts.iter().all(|(earlier, _)| *earlier != track_id), "round {round}");
+        attempts.push((track_id, scene.run(track_id).await));
+        scene.delete("same").await;
+    }
+    let last = scene.accepted("same").await;
+    for (track_id, attempt) in attempts {
+        scene.wait_row(track_id, |row| row.state == task::State::Stopping).await;
+        stopped(&scene.worker, attempt).await.expect("an answer");
+        assert_eq!(scene.row(track_id).await.state, task::State::Cancelled);
+    }
+    // What became of the others is none of its business.
+    scene.finish(last).await;
+    let status = scene.wait_state("same", State::Completed).await;
+    assert_eq!(status.track_id, Some(last.to_string()));
+    scene.until("resources are not forgotten", async || resources(&scene).await == 2).await;
 }
