@@ -8,7 +8,7 @@ use sluice::api::{TenantLane, TenantLaneStatus};
 use sluice::domain::lane::{Cap, Class, Policy};
 use sluice::domain::task::TaskType;
 use sluice::store::claim::{Attempt, Claim, ClaimRequest, claim};
-use sluice::store::ends::complete;
+use sluice::store::ends::{CoolDown, complete, release};
 use sluice::store::enqueue::{NewTask, enqueue_many};
 use sluice::store::lanes::{WorkerPoolSettings, hold_lane, set_pool};
 use sluice::store::reads::{LaneCounts, lane_counts};
@@ -174,6 +174,53 @@ async fn older_resource_wins_and_a_deleted_one_leaves_the_lane_to_the_next_or_to
     cap_is(&scene, None).await;
     let row = row(&scene, &tenant).await.expect("the row stays");
     assert_eq!((row.cluster, row.resource_uid, row.policy), (None, None, Policy::None));
+}
+
+#[tokio::test]
+async fn lane_that_is_duplicated_drained_or_deleted_while_tasks_run_kills_none_and_counts_right() {
+    let Some(scene) = Scene::new("moving").await else { return };
+    let tenant = scene.namespace.name.clone();
+    make(&scene, "first", json!({ "class": "ingest", "maxRunning": 150 })).await;
+    shown(&scene, "first", |status| says(status, "Ready", "True", "UpToDate")).await;
+    enqueue(&scene, 200).await;
+    let mut sequence = 1_000_000;
+    let running = claim_all(&scene, &mut sequence).await;
+    assert_eq!(running.len(), 150);
+    let counts = |status: &TenantLaneStatus| (status.running, status.pending, status.parked);
+    shown(&scene, "first", |status| counts(status) == (Some(150), Some(50), Some(50))).await;
+
+    // In a later second, so that it is the younger one.
+    let second = scene.lanes.get("first").await.expect("it is there").metadata.creation_timestamp.expect("a time");
+    scene.until("the clock stands still", async || chrono::Utc::now().timestamp() > second.0.as_second()).await;
+    make(&scene, "second", json!({ "class": "ingest", "maxRunning": 180 })).await;
+    shown(&scene, "second", |status| says(status, "Accepted", "False", "Conflict")).await;
+    assert_eq!(claim_all(&scene, &mut sequence).await, [], "the younger one's cap does not hold");
+
+    // Held and drained: workers are told to give back, and the lane starts nothing.
+    change(&scene, "first", json!({ "policy": "HoldAndDrain" })).await;
+    shown(&scene, "first", |status| says(status, "Held", "True", "HeldByPolicy")).await;
+    release(&scene.worker, &running[..100], Some("drained"), CoolDown::No).await.expect("an answer");
+    shown(&scene, "first", |status| counts(status) == (Some(50), Some(150), Some(150))).await;
+    assert_eq!(claim_all(&scene, &mut sequence).await, []);
+
+    // Deleted: the younger one's cap holds from now on, and its lane is open.
+    scene.lanes.delete("first", &DeleteParams::default()).await.expect("it is deleted");
+    shown(&scene, "second", |status| status.effective_max_running == Some(180)).await;
+    scene
+        .until("the lane is held still", async || {
+            row(&scene, &tenant).await.is_some_and(|row| row.policy == Policy::None)
+        })
+        .await;
+    assert_eq!(claim_all(&scene, &mut sequence).await.len(), 130);
+    shown(&scene, "second", |status| counts(status) == (Some(180), Some(20), Some(20))).await;
+    scene.lanes.delete("second", &DeleteParams::default()).await.expect("it is deleted");
+    scene.until("the lane keeps its cap", async || row(&scene, &tenant).await.is_some_and(|row| row.is_default)).await;
+    assert_eq!(claim_all(&scene, &mut sequence).await.len(), 20);
+    for attempt in &running[100..] {
+        complete(&scene.worker, *attempt, None, NOTHING).await.expect("an answer");
+    }
+    let lane = row(&scene, &tenant).await.expect("a row");
+    assert_eq!((lane.running, lane.pending, lane.completed_since_idle), (150, 0, 50));
 }
 
 #[tokio::test]

@@ -312,6 +312,7 @@ fn managed_elsewhere(row: &LaneCounts, scope: Scope<'_>) -> Option<String> {
 fn difference(claimant: &Claimant, row: Option<&LaneCounts>, has_pool: bool, scope: Scope<'_>) -> Settings {
     let Wanted { pool, cap, weight, policy, allowed_sources, mirror_limit } = &claimant.wanted;
     let manager = claimant.manager();
+    let has_predecessor = row.and_then(|row| row.resource_uid.as_deref()).is_some_and(|before| before != manager);
     let is_pool_set = row.is_some_and(|row| row.pool == *pool) || !has_pool;
     // Before the row is there it is made with the default pool.
     let is_pool_set = is_pool_set || row.is_none() && pool == DEFAULT_POOL;
@@ -332,7 +333,10 @@ fn difference(claimant: &Claimant, row: Option<&LaneCounts>, has_pool: bool, sco
                 (false, None) => (Setting::To(*policy), Setting::Reset),
             }
         }
-        WantedPolicy::Unset { held_by_spec: true } if policy_now != Policy::None => (Setting::Reset, Setting::Reset),
+        // A hold that a resource before this one asked for went with it.
+        WantedPolicy::Unset { held_by_spec } if policy_now != Policy::None && (*held_by_spec || has_predecessor) => {
+            (Setting::Reset, Setting::Reset)
+        }
         WantedPolicy::Unset { .. } => (Setting::Keep, Setting::Keep),
     };
     Settings {
