@@ -13,6 +13,7 @@ use sluice::store::Role;
 use sluice::store::enqueue::{NewTask, enqueue_many};
 use sluice::store::lanes::{WorkerPoolSettings, set_pool};
 use sqlx::Row;
+use uuid::Uuid;
 
 use crate::scene::{Scene, condition};
 
@@ -183,16 +184,34 @@ async fn pool_scales_from_nothing_and_back_and_no_busy_worker_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rollout_under_load_loses_no_attempt() {
     let Some(pools) = Pools::new("rollout").await else { return };
+    is_restarted(&pools, 2, Duration::from_secs(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make soak"]
+async fn rollouts_every_half_minute_under_load_lose_no_attempt() {
+    let Some(pools) = Pools::new("rollouts").await else { return };
+    is_restarted(&pools, 10, Duration::from_secs(30)).await;
+}
+
+/// Each time with work for as long as the pause.
+async fn is_restarted(pools: &Pools, times: usize, pause: Duration) {
+    const TASK_MS: u64 = 700;
+    const SLOTS: u64 = 8;
+
     let spec = json!({
         "delivery": "bridged", "minReplicas": 2, "maxReplicas": 2, "threads": 4, "drainSeconds": 5,
     });
     pools.make("default", spec).await.expect("it is made");
     pools.shown("default", |status| status.ready_replicas == Some(2)).await;
-    pools.enqueue(&[400; 60]).await;
-    pools.scene.namespace.kubectl(&["rollout", "restart", DEPLOYMENT]);
-    pools.enqueue(&[700; 30]).await;
+    let tasks = usize::try_from(SLOTS * u64::try_from(pause.as_millis()).unwrap_or(0) / TASK_MS).expect("a few");
+    for _ in 0..times {
+        pools.enqueue(&vec![TASK_MS; tasks]).await;
+        pools.scene.namespace.kubectl(&["rollout", "restart", DEPLOYMENT]);
+        tokio::time::sleep(pause).await;
+    }
     pools.scene.namespace.kubectl(&["rollout", "status", DEPLOYMENT, "--timeout=60s"]);
-    pools.all_completed(90).await;
+    pools.all_completed(i64::try_from(times * tasks).expect("a few")).await;
     let lost = "select coalesce(sum(lost_leases + failures), 0)::bigint from sluice.tasks_archive";
     assert_eq!(pools.number(lost).await, 0);
     let restarted = pools.scene.namespace.get(DEPLOYMENT).expect("it is there");
@@ -286,6 +305,45 @@ async fn task_of_a_pool_that_is_not_there_says_what_to_make() {
 
 fn says_of_task(status: &IngestTaskStatus, type_: &str, value: &str) -> bool {
     condition(status, type_).is_some_and(|(held, _)| held == value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_scale_downs_end_no_busy_worker() {
+    let Some(pools) = Pools::new("shrinks").await else { return };
+    is_scaled_down(&pools, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes most of an hour: make soak"]
+async fn five_hundred_random_scale_downs_end_no_busy_worker() {
+    let Some(pools) = Pools::new("shrinks-long").await else { return };
+    is_scaled_down(&pools, 500).await;
+}
+
+/// Tasks outlive a drain, so a busy worker that is told to end gives one back.
+async fn is_scaled_down(pools: &Pools, workers: i64) {
+    let spec = json!({
+        "delivery": "bridged", "maxReplicas": 4, "threads": 1, "scaleDownDelaySeconds": 0, "drainSeconds": 1,
+    });
+    pools.make("default", spec).await.expect("it is made");
+    let mut enqueued = 0;
+    let removed = "select count(*) from sluice.workers where draining and not stands_for_pool";
+    let begun = Instant::now();
+    let limit = LIMIT * u32::try_from(workers).expect("a few");
+    let mut dice = Uuid::new_v4().into_bytes().into_iter().cycle();
+    while pools.number(removed).await < workers {
+        assert!(begun.elapsed() < limit, "no worker goes\n{}", pools.scene.log());
+        let mut up_to = |most: u64| u64::from(dice.next().unwrap_or(0)) * most / 256;
+        let sleeps: Vec<u64> = (0..=up_to(4)).map(|_| 1_500 + up_to(2_500)).collect();
+        let pause = 1_500 + up_to(6_000);
+        pools.enqueue(&sleeps).await;
+        enqueued += i64::try_from(sleeps.len()).expect("a few");
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+    pools.all_completed(enqueued).await;
+    println!("{workers} scaled down among {enqueued} tasks in {:?}", begun.elapsed());
+    assert_eq!(pools.number("select max(attempt)::bigint from sluice.tasks_archive").await, 1);
+    assert_eq!(pools.number("select count(*) from sluice.task_events where kind in ('released', 'lost')").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
