@@ -149,6 +149,11 @@ impl OwnCluster {
         succeeded(&format!("cluster {}", args.join(" ")), output)
     }
 
+    /// All of its state, as that of etcd.
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     /// Says which program an image name stands for.
     pub fn load(&self, image: &str, binary: impl AsRef<Path>) {
         self.run(&["load", &format!("{image}={}", binary.as_ref().display())]);

@@ -6,6 +6,7 @@ mod common;
 mod lanes;
 mod leader;
 mod neighbours;
+mod outages;
 mod pools;
 mod scene;
 mod second_look;
