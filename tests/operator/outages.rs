@@ -68,7 +68,9 @@ async fn store_that_was_restored_to_an_older_state_heals() {
     fs::remove_dir_all(&store).expect("the store goes");
     fs::rename(&copied, &store).expect("the copy takes its place");
     // Each waits until the API server answers; that one knows too much of what was.
-    ["etcd", "kube-apiserver"].map(|process| scene.own().run(&["restart", process]));
+    for process in ["etcd", "kube-apiserver"] {
+        scene.own().run(&["restart", process]);
+    }
     // What the rows say is shown, whatever the store remembers; nothing runs again.
     scene.wait_state("cancelled", State::Cancelled).await;
     scene.wait_state("completed", State::Completed).await;
