@@ -54,6 +54,7 @@ fn failed(why: &str) -> ExitCode {
 }
 
 /// Converts, while a thread ends the process when nobody reads any more: the worker is gone, and the work is for nobody.
+#[expect(clippy::disallowed_methods, reason = "nobody is there who could miss anything")]
 fn watched(limits: Limits) -> io::Result<()> {
     thread::Builder::new().stack_size(WATCHER_STACK_BYTES).spawn(|| {
         let waited = sandbox::enter().and_then(|()| sandbox::wait_until_nobody_reads());
