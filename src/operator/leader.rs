@@ -22,8 +22,9 @@ use crate::store::Database;
 const LEASE_SECS: u64 = 10;
 /// Renewed so long before it ends: every 3 s.
 const GRACE_SECS: u64 = 7;
-/// Of each request about the Lease.
-pub const REQUEST_LIMIT: Duration = Duration::from_secs(3);
+/// Of each request about the Lease, and of a connection on which nothing comes. Shorter than the time between two renewals: the
+/// next one then finds it closed, and not about to be.
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// What is left of the grace after a request that hung, with a second to spare.
 const FAILURE_LIMIT: Duration = Duration::from_millis(2_500);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
