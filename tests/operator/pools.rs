@@ -249,7 +249,7 @@ async fn is_restarted(pools: &Pools, times: usize, pause: Duration) {
     .expect("workers");
     assert_eq!(claiming.len(), 2, "{claiming:?}");
     assert!(claiming.iter().all(|uid| of_new.contains(uid)), "{claiming:?} are not all of {of_new:?}");
-    pools.all_completed(98).await;
+    pools.all_completed(i64::try_from(times * tasks + 8).expect("a few")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
