@@ -17,6 +17,8 @@ help: ## List the commands
 .PHONY: test
 # The same random cases each time, so that a red test is the change's; make soak takes others.
 test: export PROPTEST_RNG_SEED ?= 20261130
+# Most tests wait, for Kubernetes, a database or the end of a lease.
+test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: prepare ## Run every test that takes less than a minute
 	@echo '== tests: all crates, against one Postgres'
 	$(WITH_POSTGRES) $(CARGO) test --workspace --locked
