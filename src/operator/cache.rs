@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -17,6 +19,8 @@ use super::instrument::{Kind, Metrics};
 const WATCH_SECS: u32 = 60;
 /// Objects of one answer to a list: each is in memory several times until it has been read.
 const PAGE: u32 = 200;
+/// Between two watches of an API server that refuses them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Where an object is; of a cluster-scoped one the namespace is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,6 +188,8 @@ where
     futures::future::join_all(watches).await;
 }
 
+/// A watch that failed begins anew, with a list: what is behind the API server may be an older state of its store, and a
+/// watch from a later version than that would wait for it in silence.
 async fn watch_scope<K>(
     api: Api<DeserializeGuard<K>>,
     scope: Option<String>,
@@ -195,56 +201,79 @@ async fn watch_scope<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut events =
-        watcher(api, watcher::Config::default().timeout(WATCH_SECS).page_size(PAGE)).default_backoff().boxed();
-    let mut listed: Option<HashSet<Key>> = None;
+    let mut backoff = DefaultBackoff::default();
     let mut was_synced = false;
     let mut is_broken = false;
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                metrics.watch_failed(kind);
-                // The stream tries again by itself, and may say the same for hours.
-                if !std::mem::replace(&mut is_broken, true) {
-                    tracing::warn!(kind = kind.as_str(), %error, "a watch failed and is tried again");
+    loop {
+        let mut events = watcher(api.clone(), watcher::Config::default().timeout(WATCH_SECS).page_size(PAGE)).boxed();
+        let mut listed: Option<HashSet<Key>> = None;
+        let error = loop {
+            let event = match events.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => break error,
+                None => return,
+            };
+            match event {
+                watcher::Event::Init => listed = Some(HashSet::new()),
+                watcher::Event::InitApply(object) => {
+                    if let Some(listed) = &mut listed {
+                        listed.insert(Key::of(&object));
+                    }
+                    take_in(cache, object, true, strip, notice);
                 }
-                continue;
-            }
-        };
-        is_broken = false;
-        match event {
-            watcher::Event::Init => listed = Some(HashSet::new()),
-            watcher::Event::InitApply(object) => {
-                if let Some(listed) = &mut listed {
-                    listed.insert(Key::of(&object));
-                }
-                take_in(cache, object, true, strip, notice);
-            }
-            watcher::Event::InitDone => {
-                let listed = listed.take().unwrap_or_default();
-                for key in cache.keys_of(scope.as_deref()).into_iter().filter(|key| !listed.contains(key)) {
-                    if let Some(object) = cache.remove(&key) {
-                        notice(Change::Gone(object));
+                watcher::Event::InitDone => {
+                    is_broken = false;
+                    let_go(cache, scope.as_deref(), &listed.take().unwrap_or_default(), notice);
+                    if !std::mem::replace(&mut was_synced, true) {
+                        cache.missing.send_modify(|missing| *missing = missing.saturating_sub(1));
                     }
                 }
-                if !std::mem::replace(&mut was_synced, true) {
-                    cache.missing.send_modify(|missing| *missing = missing.saturating_sub(1));
+                // A list alone is no sign that watches work again.
+                watcher::Event::Apply(object) => {
+                    backoff.reset();
+                    take_in(cache, object, false, strip, notice);
+                }
+                watcher::Event::Delete(object) => {
+                    backoff.reset();
+                    take_out(cache, object, strip, notice);
                 }
             }
-            watcher::Event::Apply(object) => take_in(cache, object, false, strip, notice),
-            watcher::Event::Delete(object) => {
-                let held = cache.remove(&Key::of(&object));
-                // What was deleted may be newer than what is held.
-                let gone = object.0.ok().map(|mut object| {
-                    strip(&mut object);
-                    Arc::new(object)
-                });
-                if let Some(object) = gone.or(held) {
-                    notice(Change::Gone(object));
-                }
-            }
+        };
+        metrics.watch_failed(kind);
+        // It may say the same for hours.
+        if !std::mem::replace(&mut is_broken, true) {
+            tracing::warn!(kind = kind.as_str(), %error, "a watch failed and begins anew");
         }
+        tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
+    }
+}
+
+/// Those that a list does not have any more.
+fn let_go<K>(cache: &Cache<K>, scope: Option<&str>, listed: &HashSet<Key>, notice: &impl Fn(Change<K>))
+where
+    K: Resource<DynamicType = ()> + Clone,
+{
+    for key in cache.keys_of(scope).into_iter().filter(|key| !listed.contains(key)) {
+        if let Some(object) = cache.remove(&key) {
+            notice(Change::Gone(object));
+        }
+    }
+}
+
+fn take_out<K: Resource<DynamicType = ()> + Clone>(
+    cache: &Cache<K>,
+    object: DeserializeGuard<K>,
+    strip: fn(&mut K),
+    notice: &impl Fn(Change<K>),
+) {
+    let held = cache.remove(&Key::of(&object));
+    // What was deleted may be newer than what is held.
+    let gone = object.0.ok().map(|mut object| {
+        strip(&mut object);
+        Arc::new(object)
+    });
+    if let Some(object) = gone.or(held) {
+        notice(Change::Gone(object));
     }
 }
 
