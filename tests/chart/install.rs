@@ -56,11 +56,32 @@ kubectl --namespace acme wait ingesttask/kept --for=jsonpath='{.metadata.finaliz
 
 /// The section of README.md that begins where docs/install.md ends.
 const FOLDER: &str = "A folder of PDFs, two tenants";
-/// The image of the test is one program of this machine, and has no other one beside it.
+/// The image of the test is one program of this machine, and has no other one beside it. Mounted, wherever the checkout is: a
+/// pod has a /tmp of its own.
 const CONVERTER_IS_ELSEWHERE: &str = r#"
-converter=$(realpath "$(readlink --canonicalize "$(command -v sluice)")-convert")
-kubectl --namespace sluice-system patch workerpool default --type=json --patch '[{"op": "add",
-  "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "SLUICE_CONVERTER", "value": "'$converter'"}}]'
+binaries=$(dirname "$(readlink --canonicalize "$(command -v sluice)")")
+kubectl apply --filename - <<EOF
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: converter}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadOnlyMany]
+  storageClassName: converter
+  hostPath: {path: "$binaries"}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: converter, namespace: sluice-system}
+spec: {accessModes: [ReadOnlyMany], storageClassName: converter, resources: {requests: {storage: 1Gi}}}
+EOF
+kubectl --namespace sluice-system patch workerpool default --type=json --patch '[
+  {"op": "add", "path": "/spec/template/spec/volumes/-",
+   "value": {"name": "converter", "persistentVolumeClaim": {"claimName": "converter", "readOnly": true}}},
+  {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-",
+   "value": {"name": "converter", "mountPath": "/converter", "readOnly": true}},
+  {"op": "add", "path": "/spec/template/spec/containers/0/env/-",
+   "value": {"name": "SLUICE_CONVERTER", "value": "/converter/sluice-convert"}}]'
 kubectl --namespace sluice-system wait workerpool/default --for=condition=Ready --timeout=120s
 "#;
 /// The PDFs and texts of examples/documents, for each of the two.
