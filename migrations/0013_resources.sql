@@ -85,18 +85,18 @@ begin
   return v_count;
 end $$;
 
--- Active tasks without a resource, in lanes of this cluster that ask for some: as many as each lane's limit leaves room for, those
--- that run first.
-create function sluice.unmirrored(p_cluster text, p_limit int default 100)
+-- Active tasks without a resource in the lanes of these resources (`resource_uid` of a lane), as many as each lane's limit leaves room for.
+-- Lanes take turns, and of each those come first that run first: so neither another operator's lanes nor a busy one use up the limit.
+create function sluice.unmirrored(p_cluster text, p_managers text[], p_limit int default 100)
 returns table (lane_uid text, tenant text, class text, track_id uuid, type text, workspace text)
 language sql stable security definer set search_path = pg_catalog as $$
   select l.resource_uid, l.tenant, l.class::text, t.track_id, t.type::text, t.workspace
     from (select l.lane_id, l.resource_uid, l.tenant, l.class,
-                 l.mirror_limit - (select count(*) from sluice.mirrors m where m.lane_id = l.lane_id) as room
+                 least(l.mirror_limit - (select count(*) from sluice.mirrors m where m.lane_id = l.lane_id), p_limit, 1000) as room
             from sluice.tenant_lanes l
-           where l.cluster = p_cluster and l.mirror_limit > 0 and l.resource_uid is not null) l
+           where l.cluster = p_cluster and l.mirror_limit > 0 and l.resource_uid = any (p_managers)) l
    cross join lateral (
-     select s.track_id, s.type, s.workspace from (
+     select s.track_id, s.type, s.workspace, row_number() over (order by s.turn, s.id) as place from (
        (select t.track_id, t.type, t.workspace, 0 as turn, t.id from sluice.tasks t
          where t.lane_id = l.lane_id and t.leased and t.mirror_id is null and t.root_id is null limit greatest(l.room, 0))
        union all
@@ -105,6 +105,7 @@ language sql stable security definer set search_path = pg_catalog as $$
          order by t.priority desc, t.id limit greatest(l.room, 0))) s
       order by s.turn, s.id limit greatest(l.room, 0)) t
    where l.room > 0
+   order by t.place, l.lane_id
    limit least(greatest(p_limit, 1), 1000)
 $$;
 
@@ -130,6 +131,6 @@ $$;
 
 grant execute on function
   sluice.resources(text, text[]), sluice.resources_after(text, bigint, int, text[]), sluice.set_retains(text, text, boolean),
-  sluice.mirror_task(text, text, text, text, uuid, text), sluice.forget_resources(text, text[]), sluice.unmirrored(text, int),
+  sluice.mirror_task(text, text, text, text, uuid, text), sluice.forget_resources(text, text[]), sluice.unmirrored(text, text[], int),
   sluice.document_owner(uuid), sluice.follow_ons(uuid[], int)
 to sluice_operator;

@@ -1,30 +1,6 @@
--- Several clusters, or several operators of one, on one database: what each asks for and sets is its own.
+-- Several clusters, or several operators of one, on one database: what each sets is its own.
 
 set local role sluice_owner;
-
--- Active tasks without a resource in the lanes of these resources (`resource_uid` of a lane), as many as each lane's limit leaves room for.
--- Lanes take turns, and of each those come first that run first: so neither another operator's lanes nor a busy one use up the limit.
-create function sluice.unmirrored_of(p_cluster text, p_managers text[], p_limit int default 100)
-returns table (lane_uid text, tenant text, class text, track_id uuid, type text, workspace text)
-language sql stable security definer set search_path = pg_catalog as $$
-  select l.resource_uid, l.tenant, l.class::text, t.track_id, t.type::text, t.workspace
-    from (select l.lane_id, l.resource_uid, l.tenant, l.class,
-                 least(l.mirror_limit - (select count(*) from sluice.mirrors m where m.lane_id = l.lane_id), p_limit, 1000) as room
-            from sluice.tenant_lanes l
-           where l.cluster = p_cluster and l.mirror_limit > 0 and l.resource_uid = any (p_managers)) l
-   cross join lateral (
-     select s.track_id, s.type, s.workspace, row_number() over (order by s.turn, s.id) as place from (
-       (select t.track_id, t.type, t.workspace, 0 as turn, t.id from sluice.tasks t
-         where t.lane_id = l.lane_id and t.leased and t.mirror_id is null and t.root_id is null limit greatest(l.room, 0))
-       union all
-       (select t.track_id, t.type, t.workspace, 1, t.id from sluice.tasks t
-         where t.lane_id = l.lane_id and t.state = 'pending' and t.ready and t.mirror_id is null and t.root_id is null
-         order by t.priority desc, t.id limit greatest(l.room, 0))) s
-      order by s.turn, s.id limit greatest(l.room, 0)) t
-   where l.room > 0
-   order by t.place, l.lane_id
-   limit least(greatest(p_limit, 1), 1000)
-$$;
 
 -- Whose resource sets a pool; null where nobody's does.
 alter table sluice.pools add column cluster text, add column namespace text;
@@ -59,6 +35,5 @@ begin
 end $$;
 
 grant execute on function
-  sluice.unmirrored_of(text, text[], int), sluice.pool_managers(), sluice.manage_pool(text, text, text, text),
-  sluice.leave_pool(text, text, text)
+  sluice.pool_managers(), sluice.manage_pool(text, text, text, text), sluice.leave_pool(text, text, text)
 to sluice_operator;

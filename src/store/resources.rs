@@ -163,7 +163,7 @@ pub async fn unmirrored(
     limit: u32,
 ) -> Result<Vec<Unmirrored>, StoreError> {
     let statement =
-        sqlx::query("select lane_uid, tenant, class, track_id, type, workspace from sluice.unmirrored_of($1, $2, $3)")
+        sqlx::query("select lane_uid, tenant, class, track_id, type, workspace from sluice.unmirrored($1, $2, $3)")
             .bind(wire::text(cluster))
             .bind(managers.to_vec())
             .bind(wire::int(limit));

@@ -5,7 +5,7 @@ use sqlx::Row;
 use crate::common::postgres::TestDb;
 
 /// One line for each function of the protocol: `worker`, `operator`, `reader`.
-const GRANTS: [(&str, &[&str]); 54] = [
+const GRANTS: [(&str, &[&str]); 53] = [
     ("about", &["worker", "operator", "reader"]),
     ("adopt", &["worker"]),
     ("cancel", &["operator"]),
@@ -56,7 +56,6 @@ const GRANTS: [(&str, &[&str]); 54] = [
     ("suspend", &["operator"]),
     ("undrain_worker", &["operator"]),
     ("unmirrored", &["operator"]),
-    ("unmirrored_of", &["operator"]),
     ("wake", &["worker", "operator"]),
     ("watch", &["worker"]),
     ("task_status", &["worker", "operator", "reader"]),
