@@ -16,6 +16,8 @@ pub mod context;
 pub mod controller;
 mod convert;
 pub mod events;
+#[cfg(test)]
+mod fixture;
 pub mod instrument;
 mod janitor;
 pub mod lane;

@@ -52,36 +52,18 @@ pub fn depths(lanes: &[LaneCounts]) -> Vec<Depth<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::lane::{Cap, Class, Policy};
+    use crate::operator::fixture::idle_lane;
     use crate::operator::instrument::Metrics;
 
     fn lane(tenant: &str, running: u64, ready: u64, parked: u64) -> LaneCounts {
         LaneCounts {
             tenant: tenant.to_owned(),
-            class: Class::Ingest,
-            pool: "default".to_owned(),
-            cap: Cap::NONE,
-            effective_cap: Cap::NONE,
-            effective_reason: None,
-            weight: 1,
-            policy: Policy::None,
-            policy_reason: None,
-            cluster: None,
-            resource_uid: None,
             running,
-            stopping: 0,
             ready,
             parked,
-            suspended: 0,
-            backing_off: 0,
             pending: ready,
-            failed: 0,
-            completed_since_idle: 0,
             is_default: true,
-            allowed_sources: Vec::new(),
-            mirror_limit: 0,
-            is_pool_held: false,
-            is_cooling: false,
+            ..idle_lane()
         }
     }
 

@@ -5,8 +5,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::observe::Seen;
-use crate::domain::lane::{Cap, Class, Policy};
+use crate::domain::lane::{Cap, Class};
 use crate::domain::task::{State, TaskType};
+use crate::operator::fixture::idle_lane;
 use crate::store::reads::LaneCounts;
 use crate::store::resources::KnownResource;
 use crate::store::status::{CancelRequest, TaskStatus};
@@ -79,29 +80,9 @@ pub fn cancelled(seen: &mut Seen, reason: &str) {
 pub fn lane() -> LaneCounts {
     LaneCounts {
         tenant: "team".to_owned(),
-        class: Class::Ingest,
-        pool: "default".to_owned(),
         cap: Cap::new(3),
         effective_cap: Cap::new(3),
-        effective_reason: None,
-        weight: 1,
-        policy: Policy::None,
-        policy_reason: None,
-        cluster: None,
-        resource_uid: None,
-        running: 0,
-        stopping: 0,
-        ready: 0,
-        parked: 0,
-        suspended: 0,
-        backing_off: 0,
-        pending: 0,
-        failed: 0,
-        completed_since_idle: 0,
         is_default: true,
-        allowed_sources: Vec::new(),
-        mirror_limit: 0,
-        is_pool_held: false,
-        is_cooling: false,
+        ..idle_lane()
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::operator::fixture::idle_lane;
 
 const HERE: Scope<'static> = Scope { cluster: "here", namespaces: &[] };
 
@@ -33,26 +34,9 @@ fn row(claimant: &Claimant) -> LaneCounts {
         pool: DEFAULT_POOL.to_owned(),
         cap: Cap::new(5),
         effective_cap: Cap::new(5),
-        effective_reason: None,
-        weight: 1,
-        policy: Policy::None,
-        policy_reason: None,
         cluster: Some("here".to_owned()),
         resource_uid: Some(claimant.manager()),
-        running: 0,
-        stopping: 0,
-        ready: 0,
-        parked: 0,
-        suspended: 0,
-        backing_off: 0,
-        pending: 0,
-        failed: 0,
-        completed_since_idle: 0,
-        is_default: false,
-        allowed_sources: Vec::new(),
-        mirror_limit: 0,
-        is_pool_held: false,
-        is_cooling: false,
+        ..idle_lane()
     }
 }
 

@@ -2,6 +2,7 @@ use chrono::DateTime;
 
 use super::*;
 use crate::domain::lane::{Class, Weight};
+use crate::operator::fixture::idle_lane;
 use crate::operator::lane::plan::{LaneKey, Right, Wanted};
 
 fn claimant(policy: WantedPolicy) -> Claimant {
@@ -28,33 +29,7 @@ fn unset() -> WantedPolicy {
 }
 
 fn row() -> LaneCounts {
-    LaneCounts {
-        tenant: "acme".to_owned(),
-        class: Class::Ingest,
-        pool: "default".to_owned(),
-        cap: Cap::new(2),
-        effective_cap: Cap::new(2),
-        effective_reason: None,
-        weight: 1,
-        policy: Policy::None,
-        policy_reason: None,
-        cluster: None,
-        resource_uid: None,
-        running: 0,
-        stopping: 0,
-        ready: 0,
-        parked: 0,
-        suspended: 0,
-        backing_off: 0,
-        pending: 0,
-        failed: 0,
-        completed_since_idle: 0,
-        is_default: false,
-        allowed_sources: Vec::new(),
-        mirror_limit: 0,
-        is_pool_held: false,
-        is_cooling: false,
-    }
+    LaneCounts { cap: Cap::new(2), effective_cap: Cap::new(2), ..idle_lane() }
 }
 
 fn at(secs: i64) -> Time {
